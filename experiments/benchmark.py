@@ -29,18 +29,12 @@ from __future__ import annotations
 import json
 
 from experiments import benchmarks
-from experiments.benchmarks import (
-  attention,
-  encoders,
-  kernels,
-  start,
-  step,
-  sweep,
-)
+from experiments.benchmarks import attention, commands, encoders, kernels, step
 from experiments.command import app
-from experiments.command.errors import UserError, one_of
+from experiments.command.command_line import define, numbers
+from experiments.command.errors import one_of
 from experiments.command.log import log
-from experiments.sweeps.running import ENGINES
+from experiments.sweeps.engines import ENGINES
 from experiments.workdir.workdir import write_atomic
 from selfattn.backends import BACKENDS
 from selfattn.normalisers import NORMALISERS
@@ -50,67 +44,34 @@ SUITES = {
   'attention': attention.measure,
   'encoders': encoders.measure,
   'kernels': kernels.measure,
-  'start': start.measure,
+  'start': commands.start,
   'step': step.measure,
-  'sweep': sweep.measure,
+  'sweep': commands.sweep,
 }
 
 
 def _define(values) -> None:
-  flags = app.flags
-  flags.DEFINE_enum(
-    'suite',
-    None,
-    list(SUITES),
-    'What to measure.',
-    flag_values=values,
-  )
-  for name, default, text in (
-    ('repetitions', 20, 'Number of timed calls of each alternative.'),
-    ('batch', 1, 'Batch size of suite attention.'),
-    ('heads', 4, 'Number of heads of suite attention.'),
-    ('head_dim', 32, 'Channels per head of suite attention.'),
-    ('memory_gib', 6, 'Memory limit of an attention call, in GiB.'),
-  ):
-    flags.DEFINE_integer(name, default, text, 1, flag_values=values)
-  flags.DEFINE_string(
-    'output',
-    None,
-    'File for the result, as JSON; none: standard output alone.',
-    flag_values=values,
-  )
-  flags.DEFINE_enum(
-    'engine',
-    'auto',
-    ['auto', *ENGINES],
-    'Engine of suite sweep.',
-    flag_values=values,
-  )
-  for name, default, text in (
-    (
-      'positions',
-      ['alibi'],
-      'Position methods of suite attention, a list, or all; none and alibi are '
-      'those of suite kernels.',
-    ),
-    (
-      'normalisers',
-      ['softmax'],
-      'Normalisers of suite attention, a list, or all; without positions.',
-    ),
-    (
-      'lengths',
-      ['128', '1024', '8192'],
-      'Sequence lengths of suites attention and kernels, in tokens, a list.',
-    ),
-    (
-      'backends',
-      ['chunked', 'xla'],
-      'Attention backends of suites attention and kernels, a list.',
-    ),
+  define(
+    values,
+    ('suite', None, 'What to measure.', tuple(SUITES)),
+    ('repetitions', 20, 'Number of timed calls of each alternative.', 1),
+    ('batch', 1, 'Batch size of suite attention.', 1),
+    ('heads', 4, 'Number of heads of suite attention.', 1),
+    ('head_dim', 32, 'Channels per head of suite attention.', 1),
+    ('memory_gib', 6, 'Memory limit of an attention call, in GiB.', 1),
+    ('output', None, 'File for the result, as JSON; none: standard output '
+     'alone.'),
+    ('engine', 'auto', 'Engine of suite sweep.', ('auto', *ENGINES)),
+    ('positions', ['alibi'], 'Position methods of suite attention, a list, or '
+     'all; none and alibi are those of suite kernels.'),
+    ('normalisers', ['softmax'], 'Normalisers of suite attention, a list, or '
+     'all; without positions.'),
+    ('lengths', ['128', '1024', '8192'], 'Sequence lengths of suites attention '
+     'and kernels, in tokens, a list.'),
+    ('backends', ['chunked', 'xla'], 'Attention backends of suites attention '
+     'and kernels, a list.'),
     ('trials', ['32'], 'Numbers of trials of suite sweep, a list.'),
-  ):
-    flags.DEFINE_list(name, default, text, flag_values=values)
+  )  # fmt: skip
 
 
 def main(values) -> None:
@@ -122,10 +83,8 @@ def main(values) -> None:
     one_of(name, NORMALISERS, '--normalisers')
   for backend in values.backends:
     one_of(backend, BACKENDS, '--backends')
-  for flag in ('lengths', 'trials'):
-    for number in values[flag].value:
-      if not number.isdecimal() or number == '0':
-        raise UserError(f'--{flag}={number} must be a positive number')
+  for name in ('lengths', 'trials'):
+    numbers(values, name)
   if values.output is not None:
     app.check_output(values.output)
   origin = benchmarks.origin()

@@ -24,6 +24,7 @@ os.environ |= {
 }
 
 from experiments.command import app
+from experiments.command.command_line import define
 from experiments.command.log import log
 from experiments.data import loading
 from experiments.settings import reference
@@ -32,20 +33,13 @@ from experiments.training import sources, tpu_slices
 
 
 def _define(values) -> None:
-  flags = app.flags
-  flags.DEFINE_string(
-    'topology',
-    None,
-    'TPU slice to compile for, such as v5e:2x4 or v4:2x2x2.',
-    flag_values=values,
-  )
-  flags.DEFINE_bool(
-    'quick',
-    False,
-    'Compile with fewer optimizations, in seconds: the same operations, often '
-    'more memory.',
-    flag_values=values,
-  )
+  define(
+    values,
+    ('topology', None, 'TPU slice to compile for, such as v5e:2x4 or '
+     'v4:2x2x2.'),
+    ('quick', False, 'Compile with fewer optimizations, in seconds: the same '
+     'operations, often more memory.'),
+  )  # fmt: skip
 
 
 def main(values) -> None:

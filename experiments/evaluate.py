@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import os
 
-from absl import flags
-
 from experiments.command import app, distributed
+from experiments.command.command_line import define, numbers, refuse
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import input_rows
+from experiments.data.contract import SPLITS
 from experiments.training import run_flags
 
 # Functions import what imports jax: --help and wrong input do not wait.
@@ -36,32 +36,22 @@ _LABELS = (
 
 
 def _define(values) -> None:
-  run_flags.define_run(values)
-  run_flags.define_split(values, 'test')
-  run_flags.define_batch_size(values, 256)
-  flags.DEFINE_string(
-    'file',
-    None,
-    'Another file to read in place of a split, or a pattern, with the columns '
-    'and the format of those of the run: as in config.data.text.test, but '
-    'below the current folder.',
-    flag_values=values,
-  )
-  flags.DEFINE_list(
-    'lengths',
-    [],
-    'Lengths of windows in which a stream is read: its loss in each.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'stride',
-    0,
-    'With --lengths: tokens from one window to the next, of which the last '
-    'ones count; 0: windows do not overlap.',
-    lower_bound=0,
-    flag_values=values,
-  )
-  run_flags.define_calibrated(values)
+  define(
+    values,
+    run_flags.WORKDIR,
+    run_flags.CHECKPOINT,
+    ('split', 'test', 'Split to read.', SPLITS),
+    run_flags.DATA_DIR,
+    ('batch_size', 256, 'Texts of a batch.', 1),
+    ('file', None, 'Another file to read in place of a split, or a pattern, '
+     'with the columns and the format of those of the run: as in '
+     'config.data.text.test, but below the current folder.'),
+    ('lengths', [], 'Lengths of windows in which a stream is read: its loss in '
+     'each.'),
+    ('stride', 0, 'With --lengths: tokens from one window to the next, of '
+     'which the last ones count; 0: windows do not overlap.', 0),
+    run_flags.CALIBRATED,
+  )  # fmt: skip
   input_rows.define(values, '--file, if not as in the run', *_LABELS)
   distributed.define(values)
 
@@ -69,25 +59,23 @@ def _define(values) -> None:
 def main(values) -> None:
   """Evaluates a checkpoint and prints the results."""
   workdir = app.required(values, 'workdir')
-  _check_file(values)
-  _lengths(values)
+  if values.file is None:
+    names = sorted(input_rows.names(values))
+    refuse(values, names, 'and --file need one another')
+  else:
+    refuse(values, ('data_dir', 'split'), 'and --file exclude one another')
+  if values.stride and not values.lengths:
+    raise UserError(f'--stride={values.stride} is of --lengths, which is empty')
+  lengths = numbers(values, 'lengths', max(values.stride, 1))
   cluster = distributed.find(values, os.environ)
   app.import_frozen('experiments.training.evaluation')
   if cluster is not None:
     distributed.join(cluster, values.start_timeout, values.peer_timeout)
   with run_flags.opened(workdir) as paths:
-    _evaluate(values, paths)
-
-
-def _check_file(values) -> None:
-  """UserError for flags of a split beside --file, or of a file without it."""
-  of_split = {'split', 'data_dir'}
-  of_file = input_rows.names(values)
-  is_file = values.file is not None
-  for name in sorted(of_split if is_file else of_file):
-    if values[name].present:
-      reason = 'exclude one another' if is_file else 'need one another'
-      raise UserError(f'--{name} and --file {reason}')
+    if lengths:
+      app.print_result(_by_window(values, paths, lengths))
+    else:
+      _evaluate(values, paths)
 
 
 def _evaluate(values, paths: list[str]) -> None:
@@ -97,9 +85,6 @@ def _evaluate(values, paths: list[str]) -> None:
   from experiments.settings import stored
   from experiments.training import ensembles
 
-  if values.lengths:
-    app.print_result(_by_window(values, paths))
-    return
   processes.together(lambda: ensembles.check(paths, values.file is None))
   settings = stored.read_settings(paths[0])
   loaded, split, place = processes.together(
@@ -148,24 +133,7 @@ def _reported(answers, task, examples) -> dict:
   return values
 
 
-def _lengths(values) -> list[int]:
-  """The lengths of windows, in tokens, that --lengths lists.
-
-  Raises:
-    UserError: a length is no number of tokens, or shorter than the stride.
-  """
-  if values.stride and not values.lengths:
-    raise UserError(f'--stride={values.stride} is of --lengths, which is empty')
-  for text in values.lengths:
-    if not text.strip().isdecimal() or int(text) < max(values.stride, 1):
-      raise UserError(
-        f'--lengths={",".join(values.lengths)}: {text!r} must be a number of '
-        f'tokens, at least --stride = {max(values.stride, 1)}'
-      )
-  return [int(text) for text in values.lengths]
-
-
-def _by_window(values, paths: list[str]) -> dict:
+def _by_window(values, paths: list[str], listed: list[int]) -> dict:
   """Prints and returns the loss of a stream by length of the window."""
   from experiments.command import processes
   from experiments.settings import stored
@@ -184,7 +152,7 @@ def _by_window(values, paths: list[str]) -> dict:
   run = evaluation.restore_params(paths[0], values.checkpoint)
   log(f'{"length":>7}  {"nats":>7}  {"bits/byte":>9}  {"perplexity":>10}')
   rows = []
-  for length in _lengths(values):
+  for length in listed:
     if reason := lengths.unsupported(run.program, length):
       log(f'{length:>7}  {reason}')
       rows.append({'length': length, 'unsupported': reason})

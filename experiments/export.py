@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 
 from experiments.command import app
+from experiments.command.command_line import define
 from experiments.command.errors import UserError
 from experiments.training import run_flags
 
@@ -25,9 +26,11 @@ from experiments.training import run_flags
 
 
 def _define(values) -> None:
-  run_flags.define_run(values, 'Folder of a trained run.')
-  app.flags.DEFINE_string(
-    'output', None, 'Folder to write to.', flag_values=values
+  define(
+    values,
+    ('workdir', None, 'Folder of a trained run.'),
+    run_flags.CHECKPOINT,
+    ('output', None, 'Folder to write to.'),
   )
 
 

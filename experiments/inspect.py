@@ -25,8 +25,10 @@ import os
 import jax
 
 from experiments.command import app, processes
+from experiments.command.command_line import define, refuse
 from experiments.command.errors import UserError
 from experiments.data import encoding
+from experiments.data.contract import SPLITS
 from experiments.inspection import (
   head_analysis,
   position_figures,
@@ -41,55 +43,29 @@ from experiments.sweeps import comparison
 from experiments.training import build, ensembles, run_flags
 from experiments.workdir import buckets
 
+# Flags that apply to a run, or to a sweep, alone.
 _OF_RUN = (
   'text', 'checkpoint', 'calibrated', 'split', 'data_dir', 'num_examples',
 )  # fmt: skip
-_OF_MODEL = ('length',)
 _OF_SWEEP = ('metric', 'baseline')
-# Flags that do not apply.
-_OTHERS = {
-  'a run': _OF_SWEEP,
-  'a sweep': (*_OF_RUN, *_OF_MODEL),
-  'an untrained model': (*_OF_RUN, *_OF_SWEEP),
-}
 
 
 def _define(values) -> None:
-  flags = app.flags
-  run_flags.define_run(
+  define(
     values,
-    'Folder of a run or of a sweep, or folders of runs to compare, as '
-    f'{run_flags.SEVERAL}; none: an untrained model.',
-  )
-  run_flags.define_calibrated(values)
-  run_flags.define_split(values, 'validation')
-  flags.DEFINE_string(
-    'output',
-    None,
-    'Folder to write to; if not given, WORKDIR/inspect.',
-    flag_values=values,
-  )
-  flags.DEFINE_multi_string(
-    'text',
-    [],
-    'A text to show the attention of; may be repeated.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'num_examples',
-    512,
-    'Largest number of texts of --split to analyse heads on.',
-    1,
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'length',
-    0,
-    'Number of positions to draw; 0: config.data.max_length.',
-    0,
-    flag_values=values,
-  )
-  comparison.define(values)
+    ('workdir', None, 'Folder of a run or of a sweep, or folders of runs to '
+     f'compare, as {run_flags.SEVERAL}; none: an untrained model.'),
+    run_flags.CHECKPOINT,
+    ('split', 'validation', 'Split to read.', SPLITS),
+    run_flags.DATA_DIR,
+    run_flags.CALIBRATED,
+    ('output', None, 'Folder to write to; if not given, WORKDIR/inspect.'),
+    ('text', (), 'A text to show the attention of; may be repeated.'),
+    ('num_examples', 512, 'Largest number of texts of --split to analyse heads '
+     'on.', 1),
+    ('length', 0, 'Number of positions to draw; 0: config.data.max_length.', 0),
+    *comparison.FLAGS,
+  )  # fmt: skip
 
 
 def main(values) -> None:
@@ -121,14 +97,8 @@ def main(values) -> None:
   app.print_result({'output': output} | result)
 
 
-def _check(values, kind: str) -> None:
-  for name in _OTHERS[kind]:
-    if not values[name].using_default_value:
-      raise UserError(f'--{name} does not apply to {kind}')
-
-
 def _run(values, paths: list[str], output: str) -> dict:
-  _check(values, 'a run')
+  refuse(values, _OF_SWEEP, 'does not apply to a run')
   ensembles.check(paths, has_data=True)
   settings = stored.read_settings(paths[0])
   classifier = build.model(settings, vocab_size=1, num_classes=2)
@@ -141,14 +111,15 @@ def _run(values, paths: list[str], output: str) -> dict:
 
 
 def _sweep(values, path: str, output: str) -> dict:
-  _check(values, 'a sweep')
+  refuse(values, (*_OF_RUN, 'length'), 'does not apply to a sweep')
   app.make_folder(output, 'output')
   return sweep_page.write(values, path, output)
 
 
 def _untrained(values, output: str) -> dict:
   """Draws the position method of --config at initialisation."""
-  _check(values, 'an untrained model')
+  of_others = (*_OF_RUN, *_OF_SWEEP)
+  refuse(values, of_others, 'does not apply to an untrained model')
   settings = settings_lib.from_config(values.config)
   classifier = build.model(settings, vocab_size=1, num_classes=2)
   head_analysis.require_heads(classifier)

@@ -33,6 +33,7 @@ import sys
 
 from experiments.command import app
 from experiments.command.calls import Call
+from experiments.command.command_line import define, refuse
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows
@@ -117,64 +118,29 @@ def _check_task(task: Call, path: str, min_probability: float) -> None:
 
 
 def _define(values) -> None:
-  flags = app.flags
-  run_flags.define_run(values)
-  flags.DEFINE_multi_string(
-    'text', [], 'A text to classify; may be repeated.', flag_values=values
-  )
-  flags.DEFINE_string(
-    'input',
-    None,
-    'File of texts to classify; if not given, standard input.',
-    flag_values=values,
+  define(
+    values,
+    run_flags.WORKDIR,
+    run_flags.CHECKPOINT,
+    ('text', (), 'A text to classify; may be repeated.'),
+    ('input', None, 'File of texts to classify; if not given, standard input.'),
   )
   input_rows.define(values, 'the input, if not as by its ending or in the run')
-  flags.DEFINE_bool(
-    'json',
-    False,
-    'Print one JSON object per text, with all probabilities.',
-    flag_values=values,
-  )
-  flags.DEFINE_float(
-    'min_probability',
-    0.0,
-    'Answer no label that is less probable.',
-    lower_bound=0.0,
-    upper_bound=1.0,
-    flag_values=values,
-  )
-  run_flags.define_calibrated(values)
-  run_flags.define_batch_size(values, 64)
-  flags.DEFINE_string(
-    'prompt',
-    None,
-    'A text that a language model goes on from.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'max_new_tokens',
-    100,
-    'With --prompt: how many tokens are drawn.',
-    lower_bound=1,
-    flag_values=values,
-  )
-  flags.DEFINE_float(
-    'temperature',
-    1.0,
-    'With --prompt: divides the logits, at least 1e-6; 0: the most probable '
-    'token.',
-    flag_values=values,
-  )
-  flags.DEFINE_float(
-    'top_p',
-    1.0,
-    'With --prompt: only the most probable tokens are drawn, as few as have '
-    'this probability together.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'seed', 0, 'With --prompt: of the draws.', flag_values=values
-  )
+  define(
+    values,
+    ('json', False, 'Print one JSON object per text, with all probabilities.'),
+    ('min_probability', 0.0, 'Answer no label that is less probable.', 0.0,
+     1.0),
+    run_flags.CALIBRATED,
+    ('batch_size', 64, 'Texts of a batch.', 1),
+    ('prompt', None, 'A text that a language model goes on from.'),
+    ('max_new_tokens', 100, 'With --prompt: how many tokens are drawn.', 1),
+    ('temperature', 1.0, 'With --prompt: divides the logits, at least 1e-6; 0: '
+     'the most probable token.'),
+    ('top_p', 1.0, 'With --prompt: only the most probable tokens are drawn, as '
+     'few as have this probability together.'),
+    ('seed', 0, 'With --prompt: of the draws.'),
+  )  # fmt: skip
 
 
 def main(values) -> None:
@@ -224,9 +190,7 @@ def _check(values) -> None:
   """UserError for flags that exclude one another."""
   if values.text and values.input is not None:
     raise UserError('--text and --input exclude one another')
-  for name in _OF_PROMPT:
-    if values[name].present:
-      raise UserError(f'--{name} and --prompt need one another')
+  refuse(values, _OF_PROMPT, 'and --prompt need one another')
   changed = input_rows.changed(values)
   if values.text and changed:
     key = next(iter(changed))

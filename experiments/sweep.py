@@ -17,105 +17,64 @@ output is one JSON object.
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from typing import Any
 
 from experiments.command import app, config_files, provenance
+from experiments.command.command_line import define, refuse
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
+from experiments.command.signals import Signals
 from experiments.settings import reference
 from experiments.sweeps import (
   comparison,
   engines,
   folder,
-  grids,
   plan,
   ray_cluster,
   results,
-  running,
 )
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 
-# Flags by the function that defines them: name, default, help.
-_STRINGS = (
-  ('workdir', None, "The sweep's folder."),
-  (
-    'ray_address',
-    '',
-    'Address of the Ray cluster of engine ray; empty: start one here.',
-  ),
-  (
-    'output',
-    None,
-    'File for the table of the sweep as JSON, with the command, the commit and '
-    'the machine of its trials; none: no such file.',
-  ),
-)
-_LISTS = (
-  (
-    'sweep',
-    'Generators sweep_NAME of the config file to combine, a list of NAMEs.',
-  ),
-  (
-    'trial_ids',
-    'Ids of the trials to run, from 0, a list; if not given, all trials.',
-  ),
-  (
-    'ray_resources',
-    'What a task of engine ray asks for, as a list of NAME=AMOUNT: CPU=4,GPU=1 '
-    'or TPU=4; if not given, one CPU, and one GPU if the cluster has any.',
-  ),
-)
-_SWITCHES = (
-  ('dry_run', 'Print the trials without training.'),
-  ('report', 'Report the results so far without training.'),
-  ('retry', 'Train FAILED trials again.'),
-)
-
 
 def _define(values) -> None:
-  flags: Any = app.flags
-  for name, default, text in _STRINGS:
-    flags.DEFINE_string(name, default, text, flag_values=values)
-  for name, text in _LISTS:
-    flags.DEFINE_list(name, [], text, flag_values=values)
-  for name, text in _SWITCHES:
-    flags.DEFINE_bool(name, False, text, flag_values=values)
-  flags.DEFINE_multi_string(
-    'grid',
-    [],
-    'Grid over a key: config.KEY=VALUE,VALUE,...; may be repeated. Quotes or '
-    'brackets protect commas inside a value.',
-    flag_values=values,
-  )
-  flags.DEFINE_enum(
-    'engine',
-    'auto',
-    ['auto', *running.ENGINES],
-    'How trials are run; auto: the engine expected to be fastest.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'group_size',
-    32,
-    'Largest number of trials trained as one program.',
-    1,
-    flag_values=values,
-  )
-  comparison.define(values)
+  define(
+    values,
+    ('workdir', None, "The sweep's folder."),
+    ('sweep', [], 'Generators sweep_NAME of the config file to combine, a list '
+     'of NAMEs.'),
+    ('grid', (), 'Grid over a key: config.KEY=VALUE,VALUE,...; may be '
+     'repeated. Quotes or brackets protect commas inside a value.'),
+    ('trial_ids', [], 'Ids of the trials to run, from 0, a list; if not given, '
+     'all trials.'),
+    ('dry_run', False, 'Print the trials without training.'),
+    ('report', False, 'Report the results so far without training.'),
+    ('retry', False, 'Train FAILED trials again.'),
+    ('engine', 'auto', 'How trials are run; auto: the engine expected to be '
+     'fastest.', ('auto', *engines.ENGINES)),
+    ('group_size', 32, 'Largest number of trials trained as one program.', 1),
+    ('ray_address', '', 'Address of the Ray cluster of engine ray; empty: '
+     'start one here.'),
+    ('ray_resources', [], 'What a task of engine ray asks for, as a list of '
+     'NAME=AMOUNT: CPU=4,GPU=1 or TPU=4; if not given, one CPU, and one GPU if '
+     'the cluster has any.'),
+    ('output', None, 'File for the table of the sweep as JSON, with the '
+     'command, the commit and the machine of its trials; none: no such file.'),
+    *comparison.FLAGS,
+  )  # fmt: skip
 
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
   module, config = config_files.load_module(values.config_path)
-  sweeps = [grids.generated(module, name) for name in values.sweep]
-  sweeps += [grids.grid(text, config) for text in values.grid]
+  sweeps = [plan.generated(module, name) for name in values.sweep]
+  sweeps += [plan.grid(text, config) for text in values.grid]
   if not sweeps:
     raise UserError(
       '--sweep or --grid is required: give generators of the config, '
       'or config.KEY=VALUE,VALUE'
     )
-  points = grids.product(sweeps)
+  points = plan.product(sweeps)
   specs = plan.distinct(plan.make(base, points, workdir))
   return folder.numbered(workdir, specs)
 
@@ -171,8 +130,8 @@ def _sweep(values, workdir: str) -> None:
     return
   folder.write(workdir, base, specs)
   for spec in chosen if values.retry else ():
-    workdir_lib.reopen(spec.path, ['FAILED'])
-  running.train(chosen, values.engine, values.group_size, cluster)
+    workdir_lib.reopen(spec.path)
+  _train(chosen, values, cluster)
   if buckets.origin(workdir) != workdir:
     # Without a lock, another command may have replaced it.
     folder.write(workdir, base, specs)
@@ -190,15 +149,37 @@ def _sweep(values, workdir: str) -> None:
     )
 
 
+def _train(specs: list[plan.Spec], values, cluster) -> None:
+  """Trains unfinished trials by the engine of --engine."""
+  to_train = engines.unfinished(specs)
+  if not to_train:
+    log(f'none of {len(specs)} trials has steps left')
+    return
+  engine, why = values.engine, 'chosen by --engine'
+  if engine == 'auto':
+    engine, why = engines.choose(to_train)
+  log(f'{len(to_train)} of {len(specs)} trials to train, {engine}: {why}')
+  signals = Signals()
+  signals.install()
+  if engine == 'ray':
+    ray_cluster.train(specs, values.group_size, cluster, signals)
+    return
+  size = 1 if engine == 'serial' else values.group_size
+  shared = engines.Shared()
+  for group in plan.groups(specs, size):
+    engines.train(group, signals, shared)
+
+
 def _cluster(values, workdir: str) -> ray_cluster.Cluster:
-  """The cluster of engine ray; UserError if it is given for another engine."""
-  resources = ray_cluster.parse(values.ray_resources)
-  if values.engine != 'ray' and resources:
+  """The cluster of engine ray; UserError without Ray."""
+  if values.engine == 'ray' and importlib.util.find_spec('ray') is None:
     raise UserError(
-      f'--ray_resources is for --engine=ray, which is {values.engine!r}'
+      '--engine=ray: Ray is not installed: bash scripts/run.sh pip install ray'
     )
-  if values.engine == 'ray' and ray_cluster.unsupported_reason():
-    raise UserError(f'--engine=ray: {ray_cluster.unsupported_reason()}')
+  if values.engine != 'ray':
+    names = ('ray_address', 'ray_resources')
+    refuse(values, names, f'is for --engine=ray, which is {values.engine}')
+  resources = ray_cluster.parse(values.ray_resources)
   return ray_cluster.Cluster(workdir, values.ray_address, resources)
 
 

@@ -16,6 +16,7 @@ import os
 from jax.experimental import multihost_utils
 
 from experiments.command import app, distributed, processes
+from experiments.command.command_line import define
 from experiments.command.signals import Signals
 from experiments.settings import reference
 from experiments.settings import settings as settings_lib
@@ -24,13 +25,11 @@ from experiments.workdir import buckets
 
 
 def _define(values) -> None:
-  app.flags.DEFINE_string(
-    'workdir',
-    None,
-    'Folder of the run; if not given, runs/NAME-DIGEST, by config file and '
-    'settings.',
-    flag_values=values,
-  )
+  define(
+    values,
+    ('workdir', None, 'Folder of the run; if not given, runs/NAME-DIGEST, by '
+     'config file and settings.'),
+  )  # fmt: skip
   distributed.define(values)
 
 

@@ -1,11 +1,12 @@
-"""Writes outputs of PyTorch's attention, in float64, as goldens of the tests.
+"""Writes outputs of PyTorch's attention and losses as goldens of the tests.
 
     pip install torch numpy   # in any environment but the project's
     python scripts/make_goldens.py
 
-Writes tests/selfattn/goldens/attention.npz, so that the tests do not need
-PyTorch. Every case holds inputs, parameters, outputs, weights and the gradients
-of sum(output * probe).
+Writes tests/selfattn/goldens/attention.npz, in float64, and
+tests/learning/goldens/tasks.npz, so that the tests do not need PyTorch. Every
+case of attention holds inputs, parameters, outputs, weights and the gradients
+of sum(output * probe); every loss, its mean and the gradient of the logits.
 """
 # PyTorch is no dependency.
 # pyright: reportMissingImports=false
@@ -20,6 +21,8 @@ import torch
 BATCH, QUERIES, KEYS, HEADS, WIDTH = 2, 5, 7, 3, 12
 ROOT = pathlib.Path(__file__).parent.parent
 PATH = ROOT / 'tests/selfattn/goldens/attention.npz'
+TASKS = ROOT / 'tests/learning/goldens/tasks.npz'
+GAMMA = 2.0
 
 
 def random(*shape):
@@ -76,7 +79,39 @@ def functional():
   return arrays | grads | {'mask': mask, 'probe': probe, 'output': output}
 
 
+def losses():
+  """Losses of classes, sets of labels and numbers, and their gradients."""
+  rng = np.random.default_rng(0)
+  arrays = {
+    'logits': (3 * rng.standard_normal((12, 5))).astype(np.float32),
+    'classes': rng.integers(0, 5, 12).astype(np.int32),
+    'sets': (rng.random((12, 5)) < 0.3).astype(np.float32),
+    'numbers': (2 * rng.standard_normal(12)).astype(np.float32),
+    'label_weights': np.array([0.5, 1, 2, 3.5, 0], np.float32),
+  }
+  x = torch.tensor(arrays['logits'], requires_grad=True)
+  y = torch.tensor(arrays['classes']).long()
+  sets, numbers, w = (
+    torch.tensor(arrays[name]) for name in ('sets', 'numbers', 'label_weights')
+  )
+  of = torch.nn.functional
+  log_p = -of.cross_entropy(x, y, reduction='none')
+  for name, loss in {
+    'weights': of.cross_entropy(x, y, weight=w),
+    'smooth': of.cross_entropy(x, y, label_smoothing=0.1),
+    'focal': (-((1 - log_p.exp()) ** GAMMA) * log_p).mean(),
+    'positive': of.binary_cross_entropy_with_logits(x, sets, pos_weight=w),
+    'mse': of.mse_loss(x[:, 0], numbers),
+    'huber': of.huber_loss(x[:, 0], numbers),
+  }.items():
+    (gradient,) = torch.autograd.grad(loss, x, retain_graph=True)
+    arrays[f'{name}/loss'] = loss.detach().numpy()
+    arrays[f'{name}/gradient'] = gradient.numpy()
+  return arrays
+
+
 def main():
+  np.savez(TASKS, **losses())
   torch.manual_seed(0)
   goldens: dict[str, Any] = {
     'versions': np.array([f'torch {torch.__version__}', sys.version])
@@ -86,7 +121,6 @@ def main():
   for case, arrays in cases.items():
     for name, array in arrays.items():
       goldens[f'{case}/{name}'] = array.detach().numpy()
-  PATH.parent.mkdir(exist_ok=True)
   np.savez_compressed(PATH, **goldens)
   print(f'{PATH}: {len(goldens)} arrays')
 

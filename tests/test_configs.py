@@ -12,7 +12,7 @@ from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.learning.text_tasks import TextTask
 from experiments.settings.settings import from_config
-from experiments.sweeps import grids, plan
+from experiments.sweeps import plan
 from experiments.training import compiled
 
 PATHS = sorted(pathlib.Path(app.DEFAULT_CONFIG).parent.glob('[a-z]*.py'))
@@ -136,7 +136,7 @@ def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
     wanted |= {'sweep_positions'}
   assert wanted <= set(names)
   sweeps = {
-    name: grids.generated(module, name.removeprefix('sweep_')) for name in names
+    name: plan.generated(module, name.removeprefix('sweep_')) for name in names
   }
   for trials in sweeps.values():
     specs = plan.make(config.to_dict(), trials, str(tmp_path))

@@ -1,4 +1,7 @@
-"""Benchmark suites, one module each, and timing by interleaved repetitions."""
+"""Benchmark suites, and timing by interleaved repetitions.
+
+A suite is a function from the flags of experiments.benchmark to rows.
+"""
 
 from __future__ import annotations
 

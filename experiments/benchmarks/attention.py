@@ -70,9 +70,6 @@ class Call:
 def measure(values) -> list[dict]:
   """One row per length, case and backend.
 
-  Args:
-    values: flags of experiments.benchmark.
-
   Raises:
     UserError: a backend does not support a method or a normaliser.
   """
@@ -123,10 +120,11 @@ def _row(position, normaliser, call: Call, programs: dict, values) -> dict:
     programs: compiled calls of this length and what they need in MiB, by Call;
       this one and its base are added.
   """
-  arrays = _arrays(call)
+  keys = jax.random.split(jax.random.key(0), 3)
+  arrays = [jax.random.normal(key, call.shape) for key in keys]
   for one in (call, call.base()):
     if one not in programs:
-      program = compile_gradient(one, arrays, _params(one))
+      program = jax.jit(gradient(one)).lower(*arrays, _params(one)).compile()
       programs[one] = program, temporary_bytes(program) / 2**20
   row = {
     'position': position,
@@ -147,21 +145,11 @@ def _row(position, normaliser, call: Call, programs: dict, values) -> dict:
   return row
 
 
-def _arrays(call: Call) -> list[jax.Array]:
-  keys = jax.random.split(jax.random.key(0), 3)
-  return [jax.random.normal(key, call.shape) for key in keys]
-
-
 def _params(call: Call) -> tuple[dict, dict]:
   """Parameters of the method (of model and layer) and of the normaliser."""
   key, method = jax.random.key(1), call.position
   of_method = method.init_model(key) | method.init_layer(key)
   return of_method, call.normaliser.init(key)
-
-
-def compile_gradient(call: Call, arrays, params):
-  """The compiled `gradient` of a call."""
-  return jax.jit(gradient(call)).lower(*arrays, params).compile()
 
 
 def gradient(call: Call):

@@ -152,11 +152,7 @@ def reach(n: int, k: int, depth: int) -> dict[str, np.ndarray]:
 
 
 def measure(values) -> list[dict]:
-  """One row per layer: theoretical O() and measured exponents.
-
-  Args:
-    values: flags of experiments.benchmark.
-  """
+  """One row per layer: theoretical O() and measured exponents."""
   timed = speed(values.repetitions)
   return [
     _layer(name, [row for row in timed if row['layer'] == name])

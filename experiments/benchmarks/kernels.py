@@ -32,9 +32,6 @@ _CALLS = 10
 def measure(values) -> list[dict]:
   """One row per method, length and implementation.
 
-  Args:
-    values: flags of experiments.benchmark.
-
   Raises:
     UserError: a length or a method has no such call, a backend does not support
       it, or none has the memory.

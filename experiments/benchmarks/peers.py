@@ -17,9 +17,8 @@ import numpy as np
 from selfattn.masks import Tokens
 from selfattn.positions import Sinusoidal
 
-# Hyperparameters of the tutorial's classifier.
-NUM_HEADS, NUM_CLASSES = 8, 2
-DROPOUT_RATE, LEARNING_RATE = 0.1, 1e-3
+NUM_CLASSES = 2
+LEARNING_RATE = 1e-3
 
 
 def installed(name: str) -> bool:
@@ -28,18 +27,17 @@ def installed(name: str) -> bool:
 
 
 def make_torch_step(
-  model, size, tokens, targets, is_compiled: bool = False
+  model, vocab_size: int, tokens, targets, is_compiled: bool = False
 ) -> Callable:
   """A training step of PyTorch's encoder layers.
 
   Its layers use fused attention, and drop no attention weights.
 
   Args:
-    model: a step.Model.
-    size: a step.Size.
+    model: settings of the model.
     tokens: int32 (batch, length).
-    targets: a class for each text, int32 (batch,); or, where `model.is_causal`,
-      the next token of each one, int32 (batch, length).
+    targets: a class for each text, int32 (batch,); or, of a language model, the
+      next token of each one, int32 (batch, length).
     is_compiled: whether torch.compile makes one program of the model.
   """
   import torch
@@ -47,35 +45,39 @@ def make_torch_step(
 
   torch.manual_seed(0)
   device = set_up_torch()
+  is_causal = targets.ndim > 1
+  has_norm_first = model.block.name == 'pre'
   row = Tokens().with_defaults(tokens.shape[1])
-  encoding = Sinusoidal(size.embed_dim, size.num_heads, False).encoding({}, row)
+  encoding = Sinusoidal(model.embed_dim, model.num_heads, False).encoding(
+    {}, row
+  )
   encoding = torch.tensor(np.asarray(encoding), device=device)
   gelu = functools.partial(torch_nn.functional.gelu, approximate='tanh')
   layer = torch_nn.TransformerEncoderLayer(
-    size.embed_dim,
-    size.num_heads,
-    size.mlp_dim,
+    model.embed_dim,
+    model.num_heads,
+    model.mlp_dim,
     model.dropout_rate,
-    gelu if model.is_pre_norm else 'relu',
+    gelu if has_norm_first else 'relu',
     batch_first=True,
-    norm_first=model.is_pre_norm,
+    norm_first=has_norm_first,
   )
   layer.self_attn.dropout = 0.0
-  norm = torch_nn.LayerNorm(size.embed_dim) if model.is_pre_norm else None
+  norm = torch_nn.LayerNorm(model.embed_dim) if has_norm_first else None
   encoder = torch_nn.TransformerEncoder(
-    layer, size.num_layers, norm, enable_nested_tensor=False
+    layer, model.num_layers, norm, enable_nested_tensor=False
   )
-  embed = torch_nn.Embedding(size.vocab_size, size.embed_dim)
+  embed = torch_nn.Embedding(vocab_size, model.embed_dim)
   drop = torch_nn.Dropout(model.dropout_rate)
-  outputs = size.vocab_size if model.is_causal else NUM_CLASSES
-  head = torch_nn.Linear(size.embed_dim, outputs)
+  outputs = vocab_size if is_causal else NUM_CLASSES
+  head = torch_nn.Linear(model.embed_dim, outputs)
   mask = torch_nn.Transformer.generate_square_subsequent_mask(
     tokens.shape[1], device=device
   )
 
   def logits(x):
     x = drop(embed(x) + encoding)
-    if model.is_causal:
+    if is_causal:
       return head(encoder(x, mask=mask, is_causal=True)).flatten(0, 1)
     return head(drop(encoder(x).mean(dim=1)))
 
@@ -84,30 +86,32 @@ def make_torch_step(
   return _torch_step(modules, read, tokens, targets, model.dtype)
 
 
-def make_x_transformers_step(size, tokens, targets, dtype: str) -> Callable:
+def make_x_transformers_step(
+  model, vocab_size: int, tokens, targets
+) -> Callable:
   """A training step of a causal language model of x-transformers."""
   import torch
   from x_transformers import Decoder, TransformerWrapper
 
   torch.manual_seed(0)
   layers = Decoder(
-    dim=size.embed_dim,
-    depth=size.num_layers,
-    heads=size.num_heads,
-    attn_dim_head=size.embed_dim // size.num_heads,
+    dim=model.embed_dim,
+    depth=model.num_layers,
+    heads=model.num_heads,
+    attn_dim_head=model.embed_dim // model.num_heads,
     attn_flash=True,
   )
-  model = TransformerWrapper(
-    num_tokens=size.vocab_size,
+  wrapper = TransformerWrapper(
+    num_tokens=vocab_size,
     max_seq_len=tokens.shape[1],
     attn_layers=layers,
     scaled_sinu_pos_emb=True,
   ).to(set_up_torch())
 
   def logits(x):
-    return model(x).flatten(0, 1)
+    return wrapper(x).flatten(0, 1)
 
-  return _torch_step(model, logits, tokens, targets, dtype)
+  return _torch_step(wrapper, logits, tokens, targets, model.dtype)
 
 
 def _torch_step(module, logits, tokens, targets, dtype: str) -> Callable:

@@ -227,7 +227,7 @@ def _keywords(inside: str) -> dict[str, Any]:
   """Options by name, of the text between the brackets of a call."""
   values = {}
   try:
-    *parts, last = split(inside, is_python=True)
+    *parts, last = split(inside)
     # Of the last one, as in Python, a comma may follow.
     for part in [*parts, last] if last.strip() else parts:
       name, separator, value = part.partition('=')

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -27,21 +28,60 @@ from experiments.command.values import (
 # --FLAG=~/FOLDER, and --grid=config.KEY=~/FOLDER, up to the tilde.
 _HOME = re.compile(r'(--?[\w.]+=(?:config\.[\w.]+=)?)(~(?:/.*)?)', re.DOTALL)
 _HELP = ('--help', '-h', '--helpfull', '--helpshort', '-help')
+_DEFINE: dict[type, Callable] = {
+  bool: flags.DEFINE_bool,
+  int: flags.DEFINE_integer,
+  float: flags.DEFINE_float,
+  list: flags.DEFINE_list,
+  tuple: flags.DEFINE_multi_string,
+  str: flags.DEFINE_string,
+  type(None): flags.DEFINE_string,
+}
+
+
+def define(values: flags.FlagValues, *described: tuple) -> None:
+  """Adds flags: (name, default, help), and limits of its values, if any.
+
+  The default gives the type: () is of a flag that may be repeated, and [] is of
+  a list. Limits are the least number and the greatest, or a tuple of texts.
+  """
+  for name, default, text, *limits in described:
+    if limits and isinstance(limits[0], tuple):
+      flags.DEFINE_enum(name, default, limits[0], text, flag_values=values)
+    else:
+      kind = type(limits[0] if limits else default)
+      _DEFINE[kind](name, default, text, *limits, flag_values=values)
+
+
+def refuse(values: flags.FlagValues, names: Iterable[str], reason: str) -> None:
+  """UserError, with the reason, for the first of these flags that is given."""
+  for name in names:
+    if values[name].present:
+      raise UserError(f'--{name} {reason}')
+
+
+def numbers(values: flags.FlagValues, name: str, least: int = 1) -> list[int]:
+  """The numbers that a flag lists; UserError for one below the least."""
+  texts: Any = values[name].value
+  for text in texts:
+    if not text.strip().isdecimal() or int(text) < least:
+      raise UserError(f'--{name}={text} must be a number of at least {least}')
+  return list(map(int, texts))
 
 
 def parse(
   argv: list[str],
-  define: Callable[[flags.FlagValues], None],
+  add_flags: Callable[[flags.FlagValues], None],
   doc: str | None,
   describe: Callable[..., str] | None,
 ) -> flags.FlagValues:
   """The flags of a command; prints --help and exits if that is asked for.
 
-  Arguments are those of app.run. A UserError says which flag or key is unknown,
-  repeated, or has a wrong value.
+  What follows `argv` is as in app.run. A UserError says which flag or key is
+  unknown, repeated, or has a wrong value.
   """
   values = flags.FlagValues()
-  define(values)
+  add_flags(values)
   path, config = None, None
   try:
     argv = values.read_flags_from_files(argv, force_gnu=False)

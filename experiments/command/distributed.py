@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from absl import flags
 
+from experiments.command import command_line
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
@@ -30,29 +31,19 @@ _joined = threading.Event()
 
 def define(values: flags.FlagValues) -> None:
   """Adds the flags of multi-process runs."""
-  flags.DEFINE_enum(
-    'distributed',
-    'auto',
-    ['auto', 'on', 'off'],
-    'Whether this is one of several processes; auto: detected from Slurm or '
-    'Kubernetes.',
-    flag_values=values,
-  )
-  flags.DEFINE_string(
-    'coordinator_address',
-    None,
-    'HOST:PORT of process 0, the same for all processes.',
-    flag_values=values,
-  )
-  for name, default, least, meaning in (
-    ('num_processes', None, 1, 'Number of processes in the run.'),
-    ('process_id', None, 0,
-     'Index of this process, from 0 to num_processes - 1.'),
-    ('start_timeout', 300, 1, 'Seconds to wait for all processes to start.'),
-    ('peer_timeout', 60, 1,
-     'Seconds without a heartbeat after which a process counts as dead.'),
-  ):  # fmt: skip
-    flags.DEFINE_integer(name, default, meaning, least, flag_values=values)
+  command_line.define(
+    values,
+    ('distributed', 'auto', 'Whether this is one of several processes; auto: '
+     'detected from Slurm or Kubernetes.', ('auto', 'on', 'off')),
+    ('coordinator_address', None, 'HOST:PORT of process 0, the same for all '
+     'processes.'),
+    ('num_processes', None, 'Number of processes in the run.', 1),
+    ('process_id', None, 'Index of this process, from 0 to num_processes - 1.',
+     0),
+    ('start_timeout', 300, 'Seconds to wait for all processes to start.', 1),
+    ('peer_timeout', 60, 'Seconds without a heartbeat after which a process '
+     'counts as dead.', 1),
+  )  # fmt: skip
 
 
 def find(
@@ -63,23 +54,20 @@ def find(
   {} if jax finds all of it; None for a single process. A UserError says which
   flags are missing, or contradict each other.
   """
-  named: dict[str, Any] = {
-    name: values[name].value
-    for name in ('coordinator_address', 'num_processes', 'process_id')
-  }
+  names = ('coordinator_address', 'num_processes', 'process_id')
+  named: dict[str, Any] = {name: values[name].value for name in names}
   missing = [f'--{name}' for name, value in named.items() if value is None]
   if len(missing) == 3:
     is_several = _has_several(environ) or values.distributed == 'on'
     return {} if is_several and values.distributed != 'off' else None
-  if missing:
-    raise UserError(
-      'give --coordinator_address, --num_processes and --process_id, or none '
-      f'of them; missing: {" and ".join(missing)}'
-    )
   if values.distributed == 'off':
     raise UserError(
-      '--distributed=off is a single process; leave it out, or '
-      '--coordinator_address, --num_processes and --process_id'
+      '--distributed=off is a single process, and excludes '
+      f'{", ".join(f"--{name}" for name in names)}'
+    )
+  if missing:
+    raise UserError(
+      f'several processes also need {" and ".join(missing)}, in each of them'
     )
   address, count, index = named.values()
   if index >= count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -13,9 +14,8 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 # Flags whose values are folders of one's own.
 _FOLDERS = (
-  '--workdir', '--config.data.dir', '--config.train.init_from', '--output',
-  '--data_dir',
-)  # fmt: skip
+  '--workdir|--config.data.dir|--config.train.init_from|--output|--data_dir'
+)
 
 
 def command() -> list[str]:
@@ -39,17 +39,10 @@ def shell_line(words: list[str]) -> str:
 
 def without_paths(command: list[str]) -> str:
   """The command with PATH for folders, as it can be typed elsewhere."""
-  words, is_folder = [], False
-  for word in command:
-    flag, separator, _ = word.partition('=')
-    if is_folder:
-      words.append('PATH')
-    elif flag in _FOLDERS and separator:
-      words.append(f'{flag}=PATH')
-    else:
-      words.append(word)
-    is_folder = word in _FOLDERS
-  return shlex.join(words)
+  # A zero byte is in no word. A flag and its value are one word or two.
+  line = '\0'.join(command)
+  line = re.sub(rf'(?<![^\0])({_FOLDERS})([=\0])[^\0]*', r'\1\2PATH', line)
+  return shlex.join(line.split('\0'))
 
 
 def commit() -> str | None:

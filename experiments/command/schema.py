@@ -101,19 +101,13 @@ def read(cls: Any, values: Mapping, path: str = '') -> Any:
         raise UserError(f'config.{key} = {value!r} is no section')
       made[entry.name] = read(kind, value, key)
     elif table is None:
-      made[entry.name] = _checked(
-        typed(value, kind, f'config.{key}'), entry, key
-      )
+      made[entry.name] = value = typed(value, kind, f'config.{key}')
+      limit = entry.metadata.get('limit')
+      if limit and not limit.holds(value):
+        raise UserError(f'config.{key} = {value!r} must be {limit.text}')
     else:
       made[entry.name] = calls.read(value, table, key)
   return cls(**made)
-
-
-def _checked(value: Any, entry: dataclasses.Field, key: str) -> Any:
-  limit = entry.metadata.get('limit')
-  if limit and not limit.holds(value):
-    raise UserError(f'config.{key} = {value!r} must be {limit.text}')
-  return value
 
 
 def defaults(cls: type) -> dict[str, Any]:

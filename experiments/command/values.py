@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from typing import Any
 
@@ -58,23 +59,18 @@ def kind_of(value: Any) -> str:
   return f'{name}, such as {value!r}' if is_number else name
 
 
-def split(
-  text: str, separator: str = ',', is_python: bool = False
-) -> list[str]:
+def split(text: str, separator: str = ',') -> list[str]:
   """Splits at the separators outside of quotes and brackets.
 
   A quote opens only at the beginning of a value, or of an element in brackets;
-  inside of it a doubled quote stands for the character, or where `is_python` a
-  backslash escapes, as it does in brackets. A ValueError says that quotes or
-  brackets do not match.
+  inside of it a backslash escapes. A ValueError says that quotes or brackets do
+  not match.
   """
   parts, start, closing, quote, before = [], 0, [], '', separator
   characters = iter(enumerate(text))
   for index, character in characters:
     if quote:
-      is_doubled = text[index : index + 2] == 2 * quote
-      is_escaped = character == '\\' and (closing or is_python)
-      if is_doubled or is_escaped:
+      if character == '\\':
         next(characters, None)
       elif character == quote:
         quote = ''
@@ -99,12 +95,11 @@ def split(
 
 
 def unquoted(text: str) -> str:
-  """A value without enclosing quotes, if it has any."""
-  quote, inner = text[:1], text[1:-1]
-  is_quoted = len(text) > 1 and quote in _QUOTES and text[-1] == quote
-  if not is_quoted or quote in inner.replace(2 * quote, ''):
-    return text
-  return inner.replace(2 * quote, quote)
+  """The text of a literal of Python in quotes; any other text as it is."""
+  if text[:1] in _QUOTES:
+    with contextlib.suppress(SyntaxError, ValueError):
+      return str(ast.literal_eval(text))
+  return text
 
 
 def flat_keys(config, prefix: str = '') -> dict[str, object]:

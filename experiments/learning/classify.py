@@ -14,7 +14,7 @@ from experiments.data.labels import Classes, Labels
 from experiments.learning import reports
 from experiments.learning import scores as scores_lib
 from experiments.learning.tasks import Targets, cross_entropy, is_correct
-from experiments.learning.text_tasks import TextTask, label_weights
+from experiments.learning.text_tasks import TextTask
 from selfattn.dropout import Bits
 
 
@@ -39,22 +39,20 @@ class Classify(TextTask):
   focal: float = 0.0
 
   def check(self) -> None:
-    label_weights('class_weights', self.class_weights, self.facts.names, None)
+    self.label_weights('class_weights')
     if not 0 <= self.focal < float('inf'):
       raise ValueError(f'focal = {self.focal} must be at least 0 and finite')
 
   def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     targets = super().targets(batch, vocab_size, bits)
-    counts = np.array(self.facts.counts)
-    balanced = self.facts.rows / (max(len(counts), 1) * np.maximum(counts, 1))
-    names = self.facts.names
-    weights = label_weights(
-      'class_weights', self.class_weights, names, balanced
-    )
+    weights = self.label_weights('class_weights')
     if weights is None:
       return targets
     of_labels = jnp.asarray(weights)[targets.labels]
     return targets._replace(weights=targets.weights * of_labels)
+
+  def balanced(self, counts):
+    return self.facts.rows / (max(len(counts), 1) * np.maximum(counts, 1))
 
   def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
     losses = cross_entropy(logits, targets.labels, smoothing)

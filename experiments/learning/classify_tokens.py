@@ -42,10 +42,6 @@ class ClassifyTokens(Task):
         f'config.data.vocabulary, and {missing!r} is none'
       )
 
-  @property
-  def is_tied(self) -> bool:
-    return self.tied
-
   def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     del vocab_size, bits
     # A text has no more labels than tokens, and they come first.

@@ -114,7 +114,7 @@ def gradients(
     targets = targets._replace(tokens=jnp.where(keep, targets.tokens, UNK))
   table = {'embed': params['embed']}
   others = params
-  if not task.is_tied:
+  if not task.tied:
     others = {name: tree for name, tree in params.items() if name not in table}
   embedded, pull_back = jax.vjp(
     lambda table: embed(table, jnp.asarray(targets.tokens)), table
@@ -135,7 +135,7 @@ def gradients(
       of_part, others, parts, embedded, targets, first_row
     )
   of_table = pull_back(of_embedded)[0]
-  if task.is_tied:
+  if task.tied:
     of_table = jax.tree.map(jnp.add, of_table, {'embed': grads['embed']})
   return (*sums, targets.weights.sum()), grads | of_table
 

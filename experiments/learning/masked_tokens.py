@@ -37,10 +37,7 @@ class MaskedTokens(Task):
   keep: float = 0.1
   metrics: ClassVar = {'loss': min, 'accuracy': max}
   has_mask_token: ClassVar = True
-
-  @property
-  def is_tied(self) -> bool:
-    return True
+  tied = True
 
   def check(self) -> None:
     if not 0 < self.share <= 1:

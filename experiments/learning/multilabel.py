@@ -13,7 +13,7 @@ from experiments.data.labels import Labels, Sets
 from experiments.learning import calibration, reports
 from experiments.learning import scores as scores_lib
 from experiments.learning.tasks import Targets
-from experiments.learning.text_tasks import TextTask, label_weights
+from experiments.learning.text_tasks import TextTask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,17 +40,16 @@ class Multilabel(TextTask):
   )
 
   def check(self) -> None:
-    label_weights('pos_weight', self.pos_weight, self.facts.names, None)
+    self.label_weights('pos_weight')
+
+  def balanced(self, counts):
+    return (self.facts.rows - counts) / np.maximum(counts, 1)
 
   def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
     """(mean loss over labels, whether all of them are right) of each text."""
     truth = targets.labels
     correct = ((logits > 0) == (truth > 0.5)).all(axis=-1)
-    counts = np.array(self.facts.counts)
-    balanced = (self.facts.rows - counts) / np.maximum(counts, 1)
-    weights = label_weights(
-      'pos_weight', self.pos_weight, self.facts.names, balanced
-    )
+    weights = self.label_weights('pos_weight')
     return _binary_losses(logits, truth, smoothing, weights), correct
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:

@@ -227,13 +227,9 @@ class OptimizerSettings:
     return methods
 
   def check_parameters(self, params) -> None:
-    """UserError for a name or a group that matches no parameter.
-
-    Args:
-      params: tree of arrays, or of their shapes.
-    """
-    parameter_groups.check_weight_decay_names(params, self.weight_decay_names)
-    parameter_groups.check_groups(params, self.groups_by_name())
+    """UserError for a name or a group that matches none of these parameters."""
+    groups = self.groups_by_name()
+    parameter_groups.check(params, groups, self.weight_decay_names)
 
 
 def _method_of(group: str, text: str) -> Call:

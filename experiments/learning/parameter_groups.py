@@ -79,26 +79,21 @@ def by_group(function: Callable, tree, groups: Mapping[str, ParameterGroup]):
   return jax.tree_util.tree_map_with_path(apply, tree)
 
 
-def check_groups(params, groups: Mapping[str, ParameterGroup]) -> None:
-  """UserError for a group that no parameter is in.
+def check(
+  params, groups: Mapping[str, ParameterGroup], endings: tuple[str, ...]
+) -> None:
+  """UserError for a group without parameters, or an ending that none has.
 
   Args:
     params: tree of arrays, or of their shapes.
+    endings: last names of the parameters that have weight decay.
   """
-  names = by_group(lambda name, _: name, params, groups)
-  for name in groups.keys() - set(jax.tree.leaves(names)):
+  held = by_group(lambda name, _: name, params, groups)
+  for name in groups.keys() - set(jax.tree.leaves(held)):
     raise UserError(
       f'config.optimizer.groups has {name}, and no parameter of this model is '
       'in that group; leave it out'
     )
-
-
-def check_weight_decay_names(params, endings: tuple[str, ...]) -> None:
-  """UserError for one of `endings` that is the name of no parameter.
-
-  Args:
-    params: tree of arrays, or of their shapes.
-  """
   paths = jax.tree_util.tree_leaves_with_path(params)
   names = {path[-1].key for path, _ in paths}
   for ending in endings:

@@ -34,6 +34,8 @@ from selfattn.dropout import Bits
 
 # The name of the subtree of parameters with the token embeddings.
 TOKEN_TABLE = 'embed'
+# What State.sums adds up since the last line of the log.
+SUMS = ('loss', 'correct', 'predictions', 'gradient norm', 'steps')
 # The key of random numbers in evaluation, the same for all runs.
 _EVALUATION = 0
 
@@ -45,9 +47,8 @@ class State(struct.PyTreeNode):
     step: int32, steps applied.
     params: tree of float32.
     optimizer: optax state.
-    sums: float32 (5,), from which the metrics of the log are computed: loss,
-      correct predictions, predictions, gradient norms and steps, since the
-      last line of the log; 0 before the first step.
+    sums: float32, one for each of SUMS, from which the metrics of the log are
+      computed; 0 before the first step.
     average: moving average of params, a tree like them; None: there is none.
   """
 
@@ -108,7 +109,7 @@ def make_train_step(
     if freezes_tokens:
       zeros = jax.tree.map(jnp.zeros_like, grads[TOKEN_TABLE])
       grads |= {TOKEN_TABLE: zeros}
-    grads, norm = _clipped_mean(grads, count, clip_norm)
+    grads, norm = _clipped_mean(grads, _or_1(count), clip_norm)
     transform = make_optimizer(hparams, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
@@ -127,7 +128,6 @@ def make_train_step(
 def _clipped_mean(sums, count, clip_norm: float):
   """(mean gradient, its norm before clipping) from sums over predictions."""
   # The norm of the sums, so that they are not written once more.
-  count = _or_1(count)
   norm = optax.tree.norm(sums) / count
   scale = 1 / count
   if clip_norm:
@@ -204,7 +204,13 @@ def make_eval_step(
     targets = eval_targets(task, classifier, batch)
     mask_BL = padding_mask(targets)
     collections = ['intermediates'] if measures else []
-    logits, sown = _applied(classifier, params, targets, collections)
+    logits, sown = classifier.apply(
+      {'params': params},
+      targets.tokens,
+      mask_BL,
+      label_index_BN=targets.label_index,
+      mutable=collections,
+    )
     of_encoder = sown.get('intermediates', {}).get('encoder', {})
     if classifier.has_cls:
       mask_BL = jnp.pad(mask_BL, ((0, 0), (1, 0)), constant_values=True)
@@ -212,34 +218,6 @@ def make_eval_step(
     return (*task.outputs(logits, targets), *measured)
 
   return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
-
-
-def make_token_losses(classifier, task: Task) -> Callable:
-  """Returns token_losses(params, batch), float32 (rows, predictions).
-
-  Args:
-    classifier: a TextClassifier.
-    task: one that predicts tokens.
-  """
-
-  def token_losses(params, batch: Batch):
-    targets = eval_targets(task, classifier, batch)
-    logits, _ = _applied(classifier, params, targets, [])
-    losses, _ = task.losses(logits, targets)
-    return losses
-
-  return token_losses
-
-
-def _applied(classifier, params, targets: Targets, collections: list[str]):
-  """(logits, what was written to these collections) of the model."""
-  return classifier.apply(
-    {'params': params},
-    targets.tokens,
-    padding_mask(targets),
-    label_index_BN=targets.label_index,
-    mutable=collections,
-  )
 
 
 def _measured(measure: Measure, sown, padding_mask_BL) -> jax.Array:

@@ -83,6 +83,7 @@ class Task:
     is_causal: whether the encoder must be causal.
     reads_streams: whether its texts may be windows of a stream, which have a
       token more than config.data.max_length.
+    tied: whether the head uses the embedding table.
     facts: of the labels of the data; no option.
     label_ids: for each name of the labels, the id of the token that it is, or
       None; no option.
@@ -93,16 +94,13 @@ class Task:
   has_mask_token: ClassVar[bool] = False
   is_causal: ClassVar[bool] = False
   reads_streams: ClassVar[bool] = False
+  # Of some tasks an option, which no ClassVar may be.
+  tied = False
   facts: LabelFacts = dataclasses.field(
     default=LabelFacts(), repr=False, kw_only=True
   )
   # Of no type that a config reads, so that it is no option.
   label_ids: Any = dataclasses.field(default=(), repr=False, kw_only=True)
-
-  @property
-  def is_tied(self) -> bool:
-    """Whether the head uses the embedding table."""
-    return False
 
   def check(self) -> None:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
@@ -174,10 +172,6 @@ class NextToken(Task):
   metrics: ClassVar = {'loss': min, 'accuracy': max, 'perplexity': min}
   is_causal: ClassVar = True
   reads_streams: ClassVar = True
-
-  @property
-  def is_tied(self) -> bool:
-    return self.tied
 
   def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     """The texts without their last token, and the next tokens as labels."""

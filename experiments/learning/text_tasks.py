@@ -181,45 +181,40 @@ class TextTask(Task):
     """(Brier score, confidence of each prediction, whether it was right)."""
     raise NotImplementedError
 
+  def balanced(self, counts: np.ndarray) -> np.ndarray:
+    """Weights that make labels with these counts in train count alike."""
+    raise NotImplementedError
 
-def label_weights(
-  option: str,
-  text: str,
-  names: tuple[str, ...],
-  balanced: np.ndarray | None,
-) -> np.ndarray | None:
-  """Float32 weights of the labels; None for those of 'none'.
+  def label_weights(self, option: str) -> np.ndarray | None:
+    """Float32 weights of the labels, as an option has them; None for 'none'.
 
-  Args:
-    names: of the labels; empty: not known yet, and any name will do.
-    balanced: weights of 'balanced'; None: they are not needed.
-
-  Raises:
-    ValueError: the text is not allowed.
-  """
-  if text == 'none':
-    return None
-  if text == 'balanced':
-    return None if balanced is None else balanced.astype(np.float32)
-  weights = dict.fromkeys(names, 1.0)
-  for part in split(text, ','):
-    name, _, number = part.rpartition('=')
-    try:
-      weight = float(number)
-    except ValueError:
-      weight = -1.0
-    if not name or not 0 <= weight < float('inf'):
-      raise ValueError(
-        f"{option} = {text!r} must be 'none', 'balanced', or NAME=NUMBER, ... "
-        'with numbers of at least 0'
-      )
-    if names and name.strip() not in weights:
-      raise ValueError(
-        f'{option} = {text!r}: {name.strip()!r} is not one of '
-        f'{", ".join(names)}'
-      )
-    weights[name.strip()] = weight
-  return np.array(list(weights.values()), np.float32)
+    Before names are known, any will do. A ValueError says what is not allowed.
+    """
+    text, names = getattr(self, option), self.facts.names
+    if text == 'none':
+      return None
+    if text == 'balanced':
+      counts = np.array(self.facts.counts)
+      return self.balanced(counts).astype(np.float32)
+    weights = dict.fromkeys(names, 1.0)
+    for part in split(text):
+      name, _, number = part.rpartition('=')
+      try:
+        weight = float(number)
+      except ValueError:
+        weight = -1.0
+      if not name or not 0 <= weight < float('inf'):
+        raise ValueError(
+          f"{option} = {text!r} must be 'none', 'balanced', or NAME=NUMBER, "
+          '... with numbers of at least 0'
+        )
+      if names and name.strip() not in weights:
+        raise ValueError(
+          f'{option} = {text!r}: {name.strip()!r} is not one of '
+          f'{", ".join(names)}'
+        )
+      weights[name.strip()] = weight
+    return np.array(list(weights.values()), np.float32)
 
 
 def text_of(prediction: Any) -> str:

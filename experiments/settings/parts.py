@@ -84,19 +84,6 @@ def _position(model, causal: bool, vocab_size: int | None) -> Position:
     raise UserError(f'config.model.position = {text}: {error}') from None
 
 
-def of_positions(
-  model, position: Position
-) -> list[tuple[calls.Call, Position]]:
-  """(call in the config, method) of the positions of all layers."""
-  return [
-    (call, part)
-    for index, joined in enumerate(model.position)
-    for call, (_, part) in zip(
-      joined, position.of_layer(index).parts, strict=True
-    )
-  ]
-
-
 def unsupported_length(model, made: nn.Module, length: int) -> str | None:
   """Why a model cannot evaluate texts of a length; None if it can."""
   sampling = model.position_sampling

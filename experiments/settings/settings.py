@@ -253,5 +253,5 @@ def from_config(config) -> Settings:
   """Settings from a ConfigDict or the like nested dict, or a UserError."""
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
   settings = schema.read(Settings, plain(values))
-  validation.check(settings, settings.flat())
+  validation.check(settings)
   return settings

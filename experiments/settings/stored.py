@@ -86,16 +86,13 @@ def say_changed(path: str) -> None:
 
   A UserError says which one is gone.
   """
-  changed = {}
   for name, (file, digest) in read_json(path, _MODULES, {}).items():
     now, digest_now = modules.source(name)
     if digest_now != digest:
-      changed[now] = file
-  for now, file in changed.items():
-    _warn(
-      f'{now}, or a module beside it, is not as it was when {path} began with '
-      f'{file}'
-    )
+      _warn(
+        f'{now}, or a module beside it, is not as it was when {path} began '
+        f'with {file}'
+      )
 
 
 @functools.cache

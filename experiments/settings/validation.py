@@ -5,6 +5,7 @@ No file is read: whether one exists is checked by the commands that read it.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -19,12 +20,9 @@ from experiments.settings import parts
 from selfattn.pools import POOLS
 
 
-def check(settings, flat: dict[str, Any]) -> None:
-  """UserError for an option or a value that is not allowed, with its key.
-
-  `flat` has the values of the settings by dotted key.
-  """
-  data, model = settings.data, settings.model
+def check(settings) -> None:
+  """UserError for an option or a value that is not allowed, with its key."""
+  data, model, flat = settings.data, settings.model, settings.flat()
   if jax.config.read('jax_enable_x64'):
     raise UserError(
       'JAX_ENABLE_X64 is set, and training computes in float32: unset it'
@@ -251,7 +249,10 @@ def _check_length(data, model, position, pool) -> None:
   sampled = model.position_sampling.make()
   with model.position_sampling.checked():
     length = sampled.max_length(length)
-  for call, part in parts.of_positions(model, position):
+  calls = itertools.chain.from_iterable(model.position)
+  layers = map(position.of_layer, range(len(model.position)))
+  methods = [method for layer in layers for _, method in layer.parts]
+  for call, part in zip(calls, methods, strict=True):
     if sampled.is_real and not part.supports_real_positions:
       raise UserError(
         f'config.model.position_sampling = {model.position_sampling} gives '

@@ -14,7 +14,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.command import app
 from experiments.command.errors import UserError, one_of
 from experiments.sweeps import names
 from experiments.sweeps.plan import Spec
@@ -62,21 +61,13 @@ class Comparison:
   of_trials: tuple[str, ...] = ()
 
 
-def define(values) -> None:
-  """Adds the flags of the comparison of settings."""
-  for name, text in (
-    (
-      'metric',
-      'Metric to rank settings by: accuracy, loss, or another of the task; if '
-      'not given, config.checkpoint.best_metric.',
-    ),
-    (
-      'baseline',
-      'Setting to compare others with, as table.md names it; if not given, the '
-      'one without positions, or else the first.',
-    ),
-  ):
-    app.flags.DEFINE_string(name, '', text, flag_values=values)
+# For command_line.define.
+FLAGS = (
+  ('metric', '', 'Metric to rank settings by: accuracy, loss, or another of '
+   'the task; if not given, config.checkpoint.best_metric.'),
+  ('baseline', '', 'Setting to compare others with, as table.md names it; if '
+   'not given, the one without positions, or else the first.'),
+)  # fmt: skip
 
 
 def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
@@ -129,14 +120,7 @@ def interval(values: list[float]) -> dict[str, Any]:
 
 
 def check(specs: list[Spec], metric: str, baseline: str) -> names.Naming:
-  """The settings of trials, which can be compared.
-
-  Args:
-    metric, baseline: as of `compare`.
-
-  Raises:
-    UserError: several tasks, or an unknown metric or setting.
-  """
+  """The settings of trials; UserError if `compare` cannot compare them so."""
   known = metrics(specs)
   metric = metric or specs[0].settings.checkpoint.best_metric
   one_of(metric, known, '--metric')
@@ -167,13 +151,20 @@ def compare(
   # Seeds of one fold, or of one split of the data, have the same test texts:
   # their mean is one of the independent values, which folds and splits are.
   units = tuple(key for key in over if key != 'seed') or over
-  table, scores = _scored(rows, specs, naming, metric, units)
-  _add_lengths(rows, specs, naming.names, table)
+  trials: dict[str, list[tuple[dict, Spec]]] = {}
+  for row, spec, name in zip(rows, specs, naming.names, strict=True):
+    trials.setdefault(name, []).append((row, spec))
+  table: dict[str, dict[str, Any]] = {}
+  scores = {}
+  for name, of_setting in trials.items():
+    setting = naming.settings[naming.names.index(name)]
+    entry, scores[name] = _entry(of_setting, metric, units)
+    table[name] = {'setting': name, **setting, **entry}
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
-  base = scores[chosen]['test'] if chosen else {}
+  base = scores[chosen] if chosen else {}
   for name, entry in table.items():
-    test = scores[name]['test']
+    test = scores[name]
     pairs = sorted(test.keys() & base.keys())
     if name != chosen and pairs:
       entry['difference'] = interval([test[k] - base[k] for k in pairs])
@@ -181,65 +172,37 @@ def compare(
   return Comparison(metric, over, units, chosen, ranked, sign, of_trials)
 
 
-# Scores by setting, split and unit.
-_Scores = dict[str, dict[str, dict[str, float]]]
-
-
-def _scored(
-  rows: list[dict],
-  specs: list[Spec],
-  naming: names.Naming,
-  metric: str,
-  units: Sequence[str],
-) -> tuple[dict[str, dict[str, Any]], _Scores]:
-  """An entry of the table by setting, and the scores."""
-  values: dict[str, dict[str, dict[str, list]]] = {}
-  table: dict[str, dict[str, Any]] = {}
-  for row, spec, name, setting in zip(
-    rows, specs, naming.names, naming.settings, strict=True
-  ):
-    entry = table.setdefault(
-      name, {'setting': name, **setting, 'n': 0, 'missing': 0}
-    )
-    by_split = values.setdefault(name, {split: {} for split in SPLITS})
+def _entry(
+  trials: list[tuple[dict, Spec]], metric: str, units: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, float]]:
+  """What the table has of the trials of a setting; test scores by unit."""
+  values: dict[str, dict[str, list]] = {split: {} for split in SPLITS}
+  entry: dict[str, Any] = {'n': 0, 'missing': 0}
+  for row, spec in trials:
     scores = {split: row[f'best/{split}/{metric}'] for split in SPLITS}
-    has_scores = None not in scores.values()
-    # A model that cannot read windows of a length has no metric of it.
-    entry['n'] += has_scores
-    entry['missing'] += not has_scores and row['status'] != 'DONE'
+    if None in scores.values():
+      # A model that cannot read windows of a length has no metric of it.
+      entry['missing'] += row['status'] != 'DONE'
+      continue
+    entry['n'] += 1
     flat = spec.settings.flat()
     unit = ', '.join(str(flat[key]) for key in units)
-    for split, score in scores.items() if has_scores else ():
-      by_split[split].setdefault(unit, []).append(score)
-  means = {
-    name: {
-      split: {unit: statistics.fmean(v) for unit, v in of_unit.items()}
-      for split, of_unit in by_split.items()
-    }
-    for name, by_split in values.items()
-  }
-  for name, entry in table.items():
-    for split in SPLITS if entry['n'] else ():
-      entry[split] = interval(list(means[name][split].values()))
-      entry[split]['values'] = values[name][split]
-  return table, means
-
-
-def _add_lengths(
-  rows: list[dict], specs: list[Spec], shown: list[str], table: dict[str, dict]
-) -> None:
-  """Adds `by_length` to the entries of settings that are done."""
-  for name, entry in table.items():
-    pairs = zip(rows, shown, strict=True)
-    of_setting = [row for row, setting in pairs if setting == name]
-    by_length = {}
-    for length in specs[0].settings.train.eval_lengths:
-      column = f'best/test/{LENGTH}_{length}'
-      scores = [row[column] for row in of_setting if row[column] is not None]
-      if scores:
-        by_length[str(length)] = interval(scores) | {'values': scores}
-    if by_length:
-      entry['by_length'] = by_length
+    for split, score in scores.items():
+      values[split].setdefault(unit, []).append(score)
+  means: dict[str, float] = {}
+  for split in SPLITS if entry['n'] else ():
+    means = {unit: statistics.fmean(v) for unit, v in values[split].items()}
+    entry[split] = interval(list(means.values())) | {'values': values[split]}
+  by_length = {}
+  for length in trials[0][1].settings.train.eval_lengths:
+    column = f'best/test/{LENGTH}_{length}'
+    bits = [row[column] for row, _ in trials if row[column] is not None]
+    if bits:
+      by_length[str(length)] = interval(bits) | {'values': bits}
+  if by_length:
+    entry['by_length'] = by_length
+  # Those of the last split, which is test.
+  return entry, means
 
 
 def _rank(entry: dict, sign: int) -> tuple:

@@ -1,4 +1,8 @@
-"""Training of the trials of a sweep in this process, one group after another.
+"""Training of the trials of a sweep, one group after another.
+
+serial      one after another in this process, compiled once per program
+vectorized  all trials of a program at once, distributed over all devices
+ray         a Ray cluster; a task is one trial, or a group of one program
 
 The trials of a group share a program and train at once; a group of one trial
 trains as a run alone. All groupings write the same workdirs.
@@ -8,6 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from collections.abc import Callable
+from typing import Any
+
+import jax
 
 from experiments.command.errors import Diverged, Failed, Interrupted, UserError
 from experiments.command.log import log
@@ -22,6 +30,7 @@ from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
 
+ENGINES = ('serial', 'vectorized', 'ray')
 _ENDED = ('DONE', 'DIVERGED', 'FAILED')
 
 
@@ -34,32 +43,28 @@ def unfinished(specs: list[Spec]) -> list[Spec]:
   ]
 
 
+def choose(specs: list[Spec]) -> tuple[str, str]:
+  """The engine expected to be fastest on this machine, and why."""
+  platform, devices = jax.default_backend(), len(jax.devices())
+  largest = max(map(len, plan.programs_of(specs).values()))
+  if platform != 'cpu' and largest > 1:
+    return 'vectorized', (
+      f'{platform} with {devices} devices, up to {largest} trials per program'
+    )
+  return 'serial', f'{platform}, {len(specs)} trials'
+
+
 class Shared:
-  """Cache of the last data and program, for the next trial."""
+  """Cache of the last data and the last program, for the next trial."""
 
   def __init__(self):
-    self._data: tuple = (None, None)
-    self._program: tuple = (None, None)
+    self._last: dict[Callable, tuple] = {}
 
-  def data(self, settings, tokenizer) -> loading.Data:
-    """The result of loading.load."""
-    labels = settings.task.entry.labels
-    key = repr((settings.data, labels)), tokenizer and tokenizer.to_str()
-    if self._data[0] != key:
-      self._data = (key, loading.load(settings.data, '', tokenizer, labels))
-    return self._data[1]
-
-  def program(self, settings, loaded, num_trials) -> compiled.Program:
-    """The result of compiled.make."""
-    key = (compiled.key(settings), num_trials)
-    if self._program[0] != key:
-      self._program = (
-        key,
-        compiled.make(
-          settings, loaded.vocabulary, loaded.label_facts, num_trials
-        ),
-      )
-    return self._program[1]
+  def get(self, key: Any, make: Callable, *arguments: Any) -> Any:
+    """make(*arguments), or what it returned last, if that was of this key."""
+    if make not in self._last or self._last[make][0] != key:
+      self._last[make] = key, make(*arguments)
+    return self._last[make][1]
 
 
 def together(specs: list[Spec]) -> list[list[Spec]]:
@@ -99,10 +104,8 @@ def _saved(spec: Spec) -> list[int]:
 def train(group: list[Spec], signals: Signals, shared: Shared) -> None:
   """Trains unfinished trials of a program, those of equal progress together.
 
-  A failure is logged, and does not stop the other trials.
-
-  Raises:
-    Interrupted: a signal was received.
+  A failure is logged, and does not stop the other trials. Interrupted after a
+  signal.
   """
   for equal in together(unfinished(group)):
     _train_locked(equal, signals, shared)
@@ -139,9 +142,6 @@ def _lock(
   """Tries to lock the workdir of a trial; returns whether it succeeded."""
   try:
     on_exit.enter_context(locks.held(spec.path, patience))
-  except locks.InUse as error:
-    log(f'WARNING: skipped, since another process trains it: {error}')
-    return False
   except (UserError, OSError) as error:
     log(f'WARNING: trial {spec.index} {spec.name} is skipped: {error}')
     return False
@@ -163,14 +163,15 @@ def _fail(spec: Spec, reason: str) -> None:
 def _train(specs: list[Spec], signals: Signals, shared: Shared) -> None:
   settings = specs[0].settings
   tokenizer = sources.vocabulary(settings, specs[0].path)
-  loaded = shared.data(settings, tokenizer)
-  # Uses the vocabulary of an existing workdir, and checks that the data has not
-  # changed.
-  kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
-  if kept:
-    labels = settings.task.entry.labels
-    loaded = loading.load(settings.data, kept[0].path, tokenizer, labels)
+  # An existing workdir has its vocabulary, and data that has not changed.
+  kept = (spec.path for spec in specs if not workdir_lib.is_new(spec.path))
+  path, labels = next(kept, ''), settings.task.entry.labels
+  key = repr((settings.data, path, labels)), tokenizer and tokenizer.to_str()
+  of_data = settings.data, path, tokenizer, labels
+  loaded = shared.get(key, loading.load, *of_data)
   count = len(specs) if len(specs) > 1 else None
-  program = shared.program(settings, loaded, count)
+  of_program = settings, loaded.vocabulary, loaded.label_facts, count
+  key = compiled.key(settings), count
+  program = shared.get(key, compiled.make, *of_program)
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]
   run_lib.run_group(runs, loaded, program, signals)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from experiments.command.errors import UserError
 from experiments.settings import stored
@@ -37,24 +37,21 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
     )
   # Tasks of a job array share the folder, and each may add trials.
   with locks.held(workdir, queues=True):
-    _add(path, workdir, base, {spec.name: spec.overrides for spec in specs})
+    trials = {spec.name: spec.overrides for spec in specs}
+    if os.path.exists(path):
+      before = _read(workdir)
+      place = f'--workdir={buckets.origin(workdir)} is a sweep'
+      old, new = from_config(before['config']), from_config(base)
+      stored.check_equal(old, new, place)
+      # Those that are there keep their ids.
+      trials = before['trials'] | trials
+    content = {'config': stored.with_format(base), 'trials': trials}
+    workdir_lib.write_atomic(path, json.dumps(content, indent=2) + '\n')
     stored.say_changed(workdir)
     settings = [spec.settings for spec in specs]
     for name, text in stored.modules_of(settings, workdir).items():
       workdir_lib.write_atomic(os.path.join(workdir, name), text + '\n')
   buckets.upload(workdir, '*')
-
-
-def _add(path: str, workdir: str, base: dict, trials: Mapping) -> None:
-  if os.path.exists(path):
-    before = _read(workdir)
-    place = f'--workdir={buckets.origin(workdir)} is a sweep'
-    old, new = from_config(before['config']), from_config(base)
-    stored.check_equal(old, new, place)
-    # Those that are there keep their ids.
-    trials = before['trials'] | trials
-  content = {'config': stored.with_format(base), 'trials': trials}
-  workdir_lib.write_atomic(path, json.dumps(content, indent=2) + '\n')
 
 
 def numbered(workdir: str, specs: list[Spec]) -> list[Spec]:
@@ -90,11 +87,6 @@ def _read(workdir: str) -> dict:
     raise UserError(
       f'{buckets.origin(workdir)}/{_FILE} does not exist; is --workdir the '
       'folder of a sweep?'
-    )
-  if not isinstance(known.get('trials'), dict) or 'config' not in known:
-    raise UserError(
-      f'{buckets.origin(workdir)}/{_FILE} has no config, or no trials by name; '
-      'use the version that wrote it'
     )
   # JSON has no tuples.
   trials = {

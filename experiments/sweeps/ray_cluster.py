@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 import re
 from typing import Any
 
@@ -23,13 +22,6 @@ from experiments.workdir import workdir as workdir_lib
 
 _RETRIES = 5
 _POLL = 1.0  # seconds between checks for signals
-
-
-def unsupported_reason() -> str | None:
-  """Why this engine cannot be used, or None."""
-  if importlib.util.find_spec('ray') is None:
-    return 'Ray is not installed: bash scripts/run.sh pip install ray'
-  return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,11 +133,7 @@ def _train(workdir: str, names: list[str]) -> None:
 
 
 def parse(amounts: list[str]) -> dict[str, float]:
-  """The amounts of --ray_resources by name.
-
-  Raises:
-    UserError: one of them is not NAME=AMOUNT.
-  """
+  """The amounts of --ray_resources by name; UserError if one is no amount."""
   parsed = {}
   for text in amounts:
     name, _, amount = text.partition('=')

@@ -119,10 +119,7 @@ def publish(
 
   `commands`, `commits`, `machines`, kinds of `devices` and `versions` of jax
   are those of all attempts of all trials, with PATH for folders; `trials`
-  counts them by status.
-
-  Raises:
-    UserError: the env.json of a trial is corrupt.
+  counts them by status. UserError if the env.json of a trial is corrupt.
   """
   attempts = [
     attempt
@@ -175,7 +172,7 @@ def report_at_end(workdir: str, values, planned: list[Spec]) -> dict:
   one to end writes the results of all.
 
   Args:
-    values: flags of comparison.define, and `output`.
+    values: comparison.FLAGS and `output`.
     planned: trials of this command.
   """
   # Of a bucket: others may have ended, and have added trials.
@@ -196,7 +193,7 @@ def report(workdir: str, values, specs: list[Spec]) -> dict:
   """Writes, prints and returns the results so far of the trials of a sweep.
 
   Args:
-    values: flags of comparison.define, and `output`.
+    values: comparison.FLAGS and `output`.
   """
   rows = collect(specs)
   compared = compare(rows, specs, values.metric, values.baseline)

@@ -59,13 +59,8 @@ def write(
 ) -> int:
   """Prints the answers window by window; returns the number of rows.
 
-  Args:
-    predictor: of prediction.Predictor.
-    windows: lists of pairs (row, its text), a row with values by column.
-    as_json: whether a line is a JSON object.
-
-  Raises:
-    Interrupted: a signal was received.
+  A window is a list of pairs (row, its text), and a row has values by column.
+  Interrupted if a signal was received.
   """
   count = num_truncated = num_empty = first_empty = 0
   report = Reporter('predicted {} texts')
@@ -95,11 +90,7 @@ def write(
 
 
 def interruptible(windows: Iterator, signals: Signals) -> Iterator:
-  """The windows, of which each may wait for its texts.
-
-  Raises:
-    Interrupted: a signal was received, at once while waiting.
-  """
+  """The windows; Interrupted after a signal, at once while it waits for one."""
   while True:
     with signals.at_once():
       window = next(windows, None)

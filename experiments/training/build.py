@@ -149,7 +149,7 @@ def init_state(settings: Settings, classifier, hparams: HParams) -> State:
     step=jnp.zeros((), jnp.int32),
     params=params,
     optimizer=optimizer(settings, hparams, 0).init(params),
-    sums=jnp.zeros(5),
+    sums=jnp.zeros(len(steps.SUMS)),
     average=params if settings.train.ema_decay else None,
   )
 

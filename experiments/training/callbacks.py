@@ -44,8 +44,7 @@ class Evaluation:
 def named(name: str) -> Callable[[Evaluation], Any] | None:
   """The function that config.train.callback names; None for ''.
 
-  Raises:
-    UserError: there is no such function, or its module fails.
+  A UserError says that there is none, or that its module fails.
   """
   if not name:
     return None

@@ -94,12 +94,9 @@ def _facts(path: str, has_data: bool) -> dict[str, object]:
 def restored(
   paths: list[str], which: str, calibrated: bool = True
 ) -> Iterator[Evaluated]:
-  """Each of the runs, restored one after another.
+  """Each of the runs, as evaluation.restore_params, one after another.
 
-  Runs share a program where they can.
-
-  Args:
-    calibrated: whether what was fitted on validation is used.
+  They share a program where they can.
   """
   programs = {}
   for path in paths:
@@ -119,7 +116,6 @@ def evaluate(
 
   Args:
     runs: that `check` has passed.
-    batch_size: texts of a batch, at most.
     lengths: bucket lengths of the data.
   """
   of_runs, fits, steps, tasks = [], [], [], []

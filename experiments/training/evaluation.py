@@ -94,13 +94,10 @@ def _gathered(outputs, size: int | None, count: int) -> tuple[np.ndarray, ...]:
 def load_data(
   settings: Settings, path: str, directory: str | None
 ) -> loading.Data:
-  """The data of the run in `path`.
+  """The data of the run in `path`; UserError if it is gone, or has changed.
 
   Args:
     directory: its folder, if it has moved; None: config.data.dir of the run.
-
-  Raises:
-    UserError: it does not exist, or has changed.
   """
   data = settings.data
   if directory is not None:
@@ -166,14 +163,10 @@ def restore_params(
       hint = f'; checkpoint {others[-1]} is another one' if others else ''
       raise checkpoints_lib.Corrupt(f'{error}{hint}') from error
   params = jax.tree.unflatten(jax.tree.structure(template), leaves.values())
-  fit = _fit(path, step) if calibrated else {}
+  fit = read_json(path, CALIBRATION, {}) if calibrated else {}
+  if fit.pop('step', None) != step:
+    fit = {}
   return Evaluated(settings, program, step, params, fit)
-
-
-def _fit(path: str, step: int) -> dict[str, Any]:
-  """What was fitted for the checkpoint of a step; {} if that is nothing."""
-  fit = read_json(path, CALIBRATION, {})
-  return fit if fit.pop('step', None) == step else {}
 
 
 def program_of(path: str, settings: Settings) -> Program:

@@ -25,13 +25,10 @@ from experiments.settings.settings import Settings
 from experiments.training import build
 from experiments.training.evaluation import Evaluated
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.named_leaves import leaves
+from experiments.workdir.checkpoints import leaves
 from selfattn.classifier import TextClassifier
 
-PROGRAM, PARAMETERS = 'program.bin', 'parameters.safetensors'
-TOKENIZER, SETTINGS = 'tokenizer.json', 'settings.json'
-EXAMPLE = 'predict.py'
-_EXAMPLE = pathlib.Path(__file__).parent / 'exported' / EXAMPLE
+_EXAMPLE = pathlib.Path(__file__).parent / 'exported/predict.py'
 # The reference backend, which is no kernel, runs on all these platforms.
 _PLATFORMS = ('cpu', 'cuda', 'tpu')
 _BACKEND = 'reference'
@@ -42,11 +39,7 @@ def write(
 ) -> dict[str, Any]:
   """Writes a trained run into a folder; returns its settings.json.
 
-  Args:
-    run: restored.
-    tokenizer: its vocabulary.
-    labels: names of the outputs.
-    output: the folder, which exists.
+  Labels are the names of the outputs, and the folder `output` exists.
   """
   from safetensors.numpy import save
 
@@ -72,11 +65,11 @@ def write(
   params = jax.device_get(leaves(run.params))
   arrays = {name: np.array(leaf, order='C') for name, leaf in params.items()}
   for name, content in {
-    PROGRAM: bytes(program.serialize()),
-    PARAMETERS: save(arrays),
-    SETTINGS: json.dumps(described, indent=2) + '\n',
-    TOKENIZER: tokenizer.to_str(pretty=True),
-    EXAMPLE: _EXAMPLE.read_bytes(),
+    'program.bin': bytes(program.serialize()),
+    'parameters.safetensors': save(arrays),
+    'settings.json': json.dumps(described, indent=2) + '\n',
+    'tokenizer.json': tokenizer.to_str(pretty=True),
+    'predict.py': _EXAMPLE.read_bytes(),
   }.items():
     workdir_lib.write_atomic(os.path.join(output, name), content)
   return described

@@ -179,7 +179,7 @@ class Group:
         )
       trial.writer.sync()
       trial.checkpoints.save(state)
-      trial.workdir.set_progress(step)
+      trial.workdir.set_status('RUNNING', step, uploads=False)
 
     count = len(self.trials)
     self._of_all(
@@ -274,10 +274,11 @@ def _with_first_parameters(program: Program, state: State, runs) -> State:
   vectors = sources.vectors_of(settings, workdir.path)
   if vectors is None and not any(run.train.init_from for run, _ in runs):
     return state
-  states = [
-    sources.first_state(of_trial, settings, workdir.path, vectors)
-    for (settings, workdir), of_trial in zip(
-      runs, program.split(state, len(runs)), strict=True
+  states = program.split(state, len(runs))
+  for index, (settings, workdir) in enumerate(runs):
+    params = sources.first_params(
+      states[index].params, settings, workdir.path, vectors
     )
-  ]
+    # The average, if there is one, begins with the first step.
+    states[index] = states[index].replace(params=params)
   return program.join(states)

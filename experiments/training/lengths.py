@@ -16,6 +16,7 @@ import numpy as np
 from experiments.data import streams
 from experiments.data.batches import eval_batches
 from experiments.learning import steps
+from experiments.learning.tasks import padding_mask
 from experiments.settings import parts
 from experiments.training.compiled import Program
 from experiments.training.evaluation import Evaluated
@@ -84,9 +85,19 @@ def _by_index(
   run, examples, length, stride, batch_tokens
 ) -> tuple[np.ndarray, np.ndarray]:
   """At each index in a window: (the sum of losses that count, their number)."""
-  token_losses = jax.jit(
-    steps.make_token_losses(run.program.classifier, run.program.task)
-  )
+  classifier, task = run.program.classifier, run.program.task
+
+  @jax.jit
+  def token_losses(params, batch):
+    targets = steps.eval_targets(task, classifier, batch)
+    logits = classifier.apply(
+      {'params': params},
+      targets.tokens,
+      padding_mask(targets),
+      label_index_BN=targets.label_index,
+    )
+    return task.losses(logits, targets)[0]
+
   index, sums, counts = np.arange(length), np.zeros(length), np.zeros(length)
   rows_of_batch = max(batch_tokens // length, 1)
   for rows, batch in eval_batches(examples, rows_of_batch, (length + 1,)):

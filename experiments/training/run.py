@@ -50,9 +50,13 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
       if processes.is_first():
         lock = locks.held(path)
       processes.together(lambda: on_exit.enter_context(lock))
-      result = finished(path, settings)
-      if result is not None:
-        return result
+      stored.check(path, settings)
+      status = workdir_lib.read_status(path)
+      if status.get('status') == 'DONE':
+        log(f'{path} is done after {status["step"]} steps')
+        # The current path, if the folder has moved.
+        now = buckets.origin(os.path.abspath(path))
+        return status['result'] | {'workdir': now}
       loaded = processes.together(read)
     locks.check_shared(path)
     signals.check()
@@ -76,21 +80,6 @@ def _compared(settings: Settings) -> dict[str, Any]:
     f'the source of {name}': modules.source(name)[1]
     for name in settings.own_names()
   }
-
-
-def finished(path: str, settings: Settings) -> dict[str, Any] | None:
-  """The result of the run in `path` if it is done, else None.
-
-  Raises:
-    UserError: the folder holds another run, or other files.
-  """
-  stored.check(path, settings)
-  status = workdir_lib.read_status(path)
-  if status.get('status') != 'DONE':
-    return None
-  log(f'{path} is done after {status["step"]} steps')
-  # The current path, if the folder has moved.
-  return status['result'] | {'workdir': buckets.origin(os.path.abspath(path))}
 
 
 def run_group(

@@ -7,29 +7,27 @@ import glob
 import os
 from collections.abc import Iterator
 
-from absl import flags
-
 from experiments.command.errors import UserError
-from experiments.data.contract import SPLITS
 from experiments.workdir import buckets
 
 # How --workdir names several runs.
 SEVERAL = 'a,b or SWEEP/trials/*'
-
-
-def define_run(
-  values: flags.FlagValues,
-  workdir: str = 'Folder of a trained run, or folders of an ensemble of runs, '
-  f'as {SEVERAL}.',
-) -> None:
-  """Adds --workdir, with this help text, and --checkpoint."""
-  flags.DEFINE_string('workdir', None, workdir, flag_values=values)
-  flags.DEFINE_string(
-    'checkpoint',
-    'best',
-    'Checkpoint to load: best, last, or a step.',
-    flag_values=values,
-  )
+# For command_line.define.
+WORKDIR = (
+  'workdir',
+  None,
+  f'Folder of a trained run, or folders of an ensemble of runs, as {SEVERAL}.',
+)
+CHECKPOINT = 'checkpoint', 'best', 'Checkpoint to load: best, last, or a step.'
+DATA_DIR = (
+  'data_dir', None, 'Folder of the data, if it has moved since training.',
+)  # fmt: skip
+CALIBRATED = (
+  'calibrated',
+  True,
+  'Use the temperature of probabilities, and the thresholds of several labels, '
+  'that were fitted on validation after training.',
+)
 
 
 @contextlib.contextmanager
@@ -62,34 +60,3 @@ def _names(workdir: str | list[str]) -> list[str]:
     names += (is_pattern and sorted(glob.glob(name))) or [name]
   # A run that several patterns match counts once.
   return list(dict.fromkeys(names))
-
-
-def define_split(values: flags.FlagValues, default: str) -> None:
-  """Adds --split and --data_dir."""
-  flags.DEFINE_enum(
-    'split', default, SPLITS, 'Split to read.', flag_values=values
-  )
-  flags.DEFINE_string(
-    'data_dir',
-    None,
-    'Folder of the data, if it has moved since training.',
-    flag_values=values,
-  )
-
-
-def define_calibrated(values: flags.FlagValues) -> None:
-  """Adds --calibrated."""
-  flags.DEFINE_boolean(
-    'calibrated',
-    True,
-    'Use the temperature of probabilities, and the thresholds of several '
-    'labels, that were fitted on validation after training.',
-    flag_values=values,
-  )
-
-
-def define_batch_size(values: flags.FlagValues, default: int) -> None:
-  """Adds --batch_size."""
-  flags.DEFINE_integer(
-    'batch_size', default, 'Texts of a batch.', 1, flag_values=values
-  )

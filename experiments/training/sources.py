@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, at
 from experiments.command.log import log
 from experiments.data import encoding, loading
 from experiments.data.vectors import Vectors
@@ -27,12 +27,12 @@ from experiments.data.vocabularies import (
   UNK,
   add_separator,
 )
-from experiments.learning.steps import TOKEN_TABLE, State
+from experiments.learning.steps import TOKEN_TABLE
 from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.named_leaves import leaves
+from experiments.workdir.checkpoints import leaves
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
 # If the same files were split in another way, the first run may have trained
@@ -48,12 +48,6 @@ _SPLITS = (
 )
 
 
-def _refused(settings: Settings, reason: str) -> UserError:
-  return UserError(
-    f'config.train.init_from = {settings.train.init_from!r}{reason}'
-  )
-
-
 @contextlib.contextmanager
 def opened(settings: Settings) -> Iterator[str]:
   """The folder of the run to begin with, or a local copy of a bucket's.
@@ -62,10 +56,10 @@ def opened(settings: Settings) -> Iterator[str]:
   between the trials.
 
   Raises:
-    UserError: there is no such run.
+    UserError: there is no such run. Those of the block begin with the key, too.
   """
-  key = 'config.train.init_from'
-  with buckets.staged(settings.train.init_from, name=key) as folder:
+  key, name = 'config.train.init_from', settings.train.init_from
+  with buckets.staged(name, name=key) as folder, at(f'{key} = {name!r}'):
     yield _run_in(folder, settings)
 
 
@@ -75,13 +69,11 @@ def _run_in(folder: str, settings: Settings) -> str:
     return folder
   pattern = os.path.join(glob.escape(folder), 'trials', '*', 'config.json')
   there = {
-    os.path.dirname(path): _read_settings(os.path.dirname(path), settings)
+    os.path.dirname(path): stored.read_settings(os.path.dirname(path))
     for path in sorted(glob.glob(pattern))
   }
   if not there:
-    raise _refused(
-      settings, ' must be the workdir of a run or of a sweep, or empty'
-    )
+    raise UserError('it must be the workdir of a run or of a sweep, or empty')
   here, configs = settings.flat(), [one.flat() for one in there.values()]
   swept = [
     key for key in here if any(c[key] != configs[0][key] for c in configs)
@@ -93,20 +85,11 @@ def _run_in(folder: str, settings: Settings) -> str:
   ]
   if len(fitting) != 1:
     wanted = ', '.join(f'config.{key} = {here[key]!r}' for key in swept)
-    raise _refused(
-      settings,
-      f': {len(fitting)} of its {len(there)} trials have {wanted}; give the '
-      f'folder of one, such as {os.path.basename(next(iter(there)))}',
+    raise UserError(
+      f'{len(fitting)} of its {len(there)} trials have {wanted}; give the '
+      f'folder of one, such as {os.path.basename(next(iter(there)))}'
     )
   return fitting[0]
-
-
-def _read_settings(folder: str, settings: Settings) -> Settings:
-  """The settings of the run to begin with; UserError if they are unreadable."""
-  try:
-    return stored.read_settings(folder)
-  except UserError as error:
-    raise _refused(settings, f': {error}') from error
 
 
 def vocabulary(settings: Settings, path: str = ''):
@@ -147,8 +130,8 @@ def _check(folder: str, settings: Settings) -> None:
   """UserError unless a run is done and goes with the new one."""
   status = workdir_lib.read_status(folder).get('status')
   if status != 'DONE':
-    raise _refused(settings, f' has the status {status}; finish that run first')
-  there, here = _read_settings(folder, settings).flat(), settings.flat()
+    raise UserError(f'it has the status {status}; finish that run first')
+  there, here = stored.read_settings(folder).flat(), settings.flat()
   keys = ['data.vocabulary']
   if all(there[key] == here[key] for key in _FILES):
     keys += _SPLITS
@@ -158,13 +141,13 @@ def _check(folder: str, settings: Settings) -> None:
     if there[key] != here[key]
   ]
   if different:
-    raise _refused(settings, f' has {"; ".join(different)}')
+    raise UserError(f'it has {"; ".join(different)}')
 
 
-def first_state(
-  state: State, settings: Settings, workdir: str, vectors: Vectors | None
-) -> State:
-  """A new State with the parameters that a run begins with.
+def first_params(
+  params, settings: Settings, workdir: str, vectors: Vectors | None
+):
+  """The parameters that a run begins with, from those that are drawn.
 
   Args:
     workdir: of the run, with its vocabulary and labels.
@@ -174,14 +157,12 @@ def first_state(
     UserError: the run to begin with has no checkpoint, or no parameter that
       matches.
   """
-  params = state.params
   if settings.train.init_from:
-    params = _of_run(params, settings, workdir)
-  elif vectors is not None:
-    table = jnp.asarray(leaves(params)[_TABLE])
-    params = _with(params, {_TABLE: table.at[vectors.ids].set(vectors.values)})
-  # The average, if there is one, begins with the first step.
-  return state.replace(params=params)
+    return _of_run(params, settings, workdir)
+  if vectors is None:
+    return params
+  table = jnp.asarray(leaves(params)[_TABLE])
+  return _with(params, {_TABLE: table.at[vectors.ids].set(vectors.values)})
 
 
 def _of_run(params, settings: Settings, workdir: str):
@@ -191,29 +172,27 @@ def _of_run(params, settings: Settings, workdir: str):
   labels. Logs which are loaded and skipped. The best checkpoint is read.
   """
   with opened(settings) as folder:
-    there = _read_settings(folder, settings)
+    there = stored.read_settings(folder)
     with checkpoints.reading(folder, there.checkpoint, there.best) as saved:
-      steps = saved.steps()
-      if not steps:
-        raise _refused(settings, ' has no checkpoint')
-      step = saved.best() or max(steps)
+      if not saved.steps():
+        raise UserError('it has no checkpoint')
+      step = saved.best() or max(saved.steps())
       source = saved.restore_params(step)
     place = buckets.origin(folder)
-    labels = loading.read_facts(folder)['labels']
-  has_same_labels = labels == loading.read_facts(workdir)['labels']
-  names = leaves(params)
-  if settings.data.pair_length:
-    source[_TABLE] = _with_separator(source[_TABLE], names[_TABLE])
-  taken, skipped = {}, []
-  for name in names | source:
-    reason = _mismatch(name, names, source, has_same_labels)
-    if reason:
-      skipped.append(f'{name} ({reason})')
-    else:
-      taken[name] = source[name]
-  if not taken:
-    some = '; '.join(skipped[:10])
-    raise _refused(settings, f': none of its parameters matches: {some}')
+    labels, ours = (loading.read_facts(p)['labels'] for p in (folder, workdir))
+    names = leaves(params)
+    if settings.data.pair_length:
+      source[_TABLE] = _with_separator(source[_TABLE], names[_TABLE])
+    taken, skipped = {}, []
+    for name in names | source:
+      reason = _mismatch(name, names, source, labels == ours)
+      if reason:
+        skipped.append(f'{name} ({reason})')
+      else:
+        taken[name] = source[name]
+    if not taken:
+      some = '; '.join(skipped[:10])
+      raise UserError(f'none of its parameters matches: {some}')
   log(f'loaded parameters from step {step} of {place}: {", ".join(taken)}')
   log(f'skipped parameters: {", ".join(skipped) or "none"}')
   return _with(params, taken)

@@ -140,10 +140,9 @@ def collectives(text: str) -> dict[str, int]:
 
 
 def report(compiled, program, length: int) -> dict[str, Any]:
-  """Memory and collectives of a compiled step, per device.
+  """Memory and collectives of a step of compile_step, per device.
 
   Args:
-    compiled, program: from compile_step.
     length: of its batch, in tokens.
   """
   devices, attention = program.mesh.devices, program.attention(length)

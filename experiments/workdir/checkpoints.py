@@ -15,20 +15,27 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from flax.traverse_util import unflatten_dict
 
 from experiments.command import processes
 from experiments.command.errors import Failed, UserError, one_line
+from experiments.command.log import log
 from experiments.workdir import buckets, metrics
-from experiments.workdir.named_leaves import differences, leaves
-from experiments.workdir.workdir import CheckpointSettings, best_step
+from experiments.workdir.workdir import CheckpointSettings
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T', bound=Any)
-# The folder of unreadable checkpoints, beside `checkpoints`.
-CORRUPT = 'corrupt'
+
+
+def leaves(tree) -> dict[str, Any]:
+  """Leaves of a tree by name, `block_0/attention/query/kernel`."""
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): leaf
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  }
 
 
 class Corrupt(Failed):
@@ -66,8 +73,7 @@ class Checkpoints:
     self.common: int | None = None
     self._workdir = os.path.abspath(workdir)
     self._settings, self._run, self._best = settings, run, best
-    origin = epath.Path(buckets.origin(self._workdir))
-    self.directory = origin / 'checkpoints'
+    self.directory = epath.Path(buckets.origin(self._workdir), 'checkpoints')
     if run is not None:
       self.directory.mkdir(parents=True, exist_ok=True)
     self._manager = _Manager(
@@ -88,7 +94,7 @@ class Checkpoints:
     steps = [info.step for info in checkpoints]
     kept = {
       *steps[-self._settings.max_to_keep :],
-      best_step(self._best, self.scores, steps),
+      self.best(steps),
       self.common,
     }
     return [step in kept for step in steps]
@@ -97,9 +103,14 @@ class Checkpoints:
     """Saved steps, ascending."""
     return sorted(self._manager.all_steps())
 
-  def best(self) -> int | None:
-    """The step with the best score, the latest on ties; None without scores."""
-    return best_step(self._best, self.scores, self.steps())
+  def best(self, steps: list[int] | None = None) -> int | None:
+    """The best of these or all steps, the latest on ties; None: no scores."""
+    steps = self.steps() if steps is None else steps
+    there = {step: self.scores[step] for step in steps if step in self.scores}
+    if not there or self._best is None:
+      return None
+    score = self._best(there.values())
+    return max(step for step in there if there[step] == score)
 
   def save(self, state) -> None:
     """Starts saving `state`, a tree, as checkpoint state.step.
@@ -109,8 +120,7 @@ class Checkpoints:
     """
     # On a CPU the saver reads the buffer itself, which the next step may reuse
     # (donation) while the save continues in the background.
-    copies = {name: _copy(leaf) for name, leaf in leaves(state).items()}
-    item = unflatten_dict(copies, sep='/')
+    item = unflatten_dict(jax.tree.map(_copy, leaves(state)), sep='/')
     with self._reported():
       self._manager.save(
         int(state.step),
@@ -148,7 +158,7 @@ class Checkpoints:
       if self._run is not None and run is None:
         raise ValueError('its metadata is missing')
       if self._run not in (None, run):
-        raise UserError(f'checkpoint {self._path(step)} is of another run')
+        raise UserError(f'checkpoint {self.directory}/{step} is of another run')
       values = self._read(step, arrays)
       state = jax.tree.unflatten(
         jax.tree.structure(template), [values[name] for name in arrays]
@@ -166,8 +176,8 @@ class Checkpoints:
     """
     with self._reading(step):
       saved = self._saved(step)
-      is_averaged = any(name.startswith('average/') for name in saved)
-      prefix = 'average/' if is_averaged else 'params/'
+      kinds = {name.partition('/')[0] for name in saved}
+      prefix = 'average/' if 'average' in kinds else 'params/'
       params = {
         name.removeprefix(prefix): leaf
         for name, leaf in saved.items()
@@ -189,10 +199,20 @@ class Checkpoints:
 
   def _check(self, step: int, saved: Mapping, arrays: Mapping) -> None:
     """UserError if names, shapes or dtypes differ from those of `arrays`."""
-    phrases = differences(saved, arrays)
+    there, here = (
+      {name: f'{np.dtype(x.dtype)}{list(x.shape)}' for name, x in of.items()}
+      for of in (saved, arrays)
+    )
+    phrases = [f'{name} is missing' for name in here if name not in there]
+    phrases += [f'{name} is extra' for name in there if name not in here]
+    phrases += [
+      f'{name} is {there[name]}, not {kind}'
+      for name, kind in here.items()
+      if there.get(name, kind) != kind
+    ]
     if phrases:
       raise UserError(
-        f'checkpoint {self._path(step)} does not fit this model, in '
+        f'checkpoint {self.directory}/{step} does not fit this model, in '
         f'{len(phrases)} arrays: {"; ".join(phrases[:10])}'
       )
 
@@ -204,7 +224,7 @@ class Checkpoints:
     """
     item = unflatten_dict(arrays, sep='/')
     values = ocp.PyTreeCheckpointHandler().restore(
-      self._path(step) / 'state',
+      self.directory / str(step) / 'state',
       args=ocp.args.PyTreeRestore(
         item,
         ocp.checkpoint_utils.construct_restore_args(item),
@@ -220,9 +240,6 @@ class Checkpoints:
       raise ValueError('its list of arrays is missing')
     return leaves(arrays)
 
-  def _path(self, step: int) -> epath.Path:
-    return self.directory / str(step)
-
   @contextlib.contextmanager
   def _reading(self, step: int):
     """Converts any exception of Orbax or TensorStore to Corrupt."""
@@ -232,7 +249,7 @@ class Checkpoints:
       raise
     except Exception as error:
       raise Corrupt(
-        f'checkpoint {self._path(step)} is corrupt: {one_line(error)}'
+        f'checkpoint {self.directory}/{step} is corrupt: {one_line(error)}'
       ) from error
 
   @contextlib.contextmanager
@@ -246,15 +263,15 @@ class Checkpoints:
         f'{one_line(error)}; earlier ones are kept'
       ) from error
 
-  def set_aside(self, step: int) -> None:
-    """Moves an unreadable checkpoint to WORKDIR/corrupt."""
-    corrupt = self.directory.parent / CORRUPT
+  def set_aside(self, step: int, reason: str) -> None:
+    """Moves an unreadable checkpoint to WORKDIR/corrupt, and says why."""
+    log(f'WARNING: {reason}; it is moved to corrupt/{step}')
+    target = self.directory.parent / 'corrupt' / str(step)
     if processes.is_first():
-      corrupt.mkdir(exist_ok=True)
-      target = corrupt / str(step)
+      target.parent.mkdir(exist_ok=True)
       if target.exists():
         target.rmtree()
-      self._path(step).rename(target)
+      (self.directory / str(step)).rename(target)
     processes.wait_for_all(f'set aside {step}')
     self._manager.reload()
 
@@ -277,7 +294,6 @@ def reading(workdir: str, settings: CheckpointSettings, best: Callable):
 
 
 def _copy(leaf):
-  if not isinstance(leaf, jax.Array):
-    return leaf
-  platforms = {device.platform for device in leaf.sharding.device_set}
-  return jnp.copy(leaf) if platforms == {'cpu'} else leaf
+  devices = leaf.devices() if isinstance(leaf, jax.Array) else ()
+  is_on_cpu = {device.platform for device in devices} == {'cpu'}
+  return jnp.copy(leaf) if is_on_cpu else leaf

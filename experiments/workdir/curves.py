@@ -21,22 +21,14 @@ from experiments.workdir import workdir as workdir_lib
 WANDB_PROJECT = 'WANDB_PROJECT'
 
 
-def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
-  """The writers of the curves of one attempt at a run in an opened workdir.
+class Curves:
+  """The curves of one attempt at a run in an opened workdir.
 
-  Weights & Biases shows the config, by dotted key, beside the curves. The
-  attempt adds points from `first_step` on.
+  Weights & Biases has one run for all attempts, and shows the config, by dotted
+  key, beside the curves. The attempt adds points from `first_step` on.
   """
-  curves: list = [_TensorBoard(workdir.file('tensorboard'), first_step)]
-  if os.environ.get(WANDB_PROJECT):
-    curves += _wandb(workdir, config)
-  return curves
 
-
-class _TensorBoard:
-  """The event file of one attempt at a run."""
-
-  def __init__(self, folder: str, first_step: int):
+  def __init__(self, workdir, config: Mapping[str, Any], first_step: int):
     # tensorboardX imports PyTorch if installed, which takes two seconds, to
     # support its tensors, which are not used here.
     modules: dict[str, Any] = sys.modules
@@ -49,40 +41,36 @@ class _TensorBoard:
     # A queue without limit: the thread that empties it ends at the first error,
     # such as a full disk. TensorBoard discards the steps of earlier attempts
     # from `purge_step` on.
-    self._writer = SummaryWriter(
-      folder, purge_step=first_step, max_queue=0, flush_secs=1
+    self._board = SummaryWriter(
+      workdir.file('tensorboard'),
+      purge_step=first_step,
+      max_queue=0,
+      flush_secs=1,
     )
+    has_wandb = bool(os.environ.get(WANDB_PROJECT))
+    self._wandb = _wandb(workdir, config) if has_wandb else None
 
   def add(self, row: Mapping[str, float], step: int) -> None:
     for name, value in row.items():
-      self._writer.add_scalar(name, value, step)
+      self._board.add_scalar(name, value, step)
+    if self._wandb is not None:
+      with contextlib.suppress(Exception):
+        self._wandb.log(dict(row), step=step)
 
   def close(self, has_failed: bool) -> None:
     with contextlib.suppress(OSError):
-      self._writer.close()
+      self._board.close()
+    if self._wandb is not None:
+      with contextlib.suppress(Exception):
+        self._wandb.finish(exit_code=int(has_failed))
 
 
-class _WandB:
-  """One run of Weights & Biases, the same for all attempts."""
-
-  def __init__(self, run):
-    self._run = run
-
-  def add(self, row: Mapping[str, float], step: int) -> None:
-    with contextlib.suppress(Exception):
-      self._run.log(dict(row), step=step)
-
-  def close(self, has_failed: bool) -> None:
-    with contextlib.suppress(Exception):
-      self._run.finish(exit_code=int(has_failed))
-
-
-def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
-  """The run of Weights & Biases; none if it cannot be reached."""
+def _wandb(workdir, config: Mapping[str, Any]) -> Any:
+  """The run of Weights & Biases; None if it cannot be reached."""
   try:
     import wandb  # pyright: ignore[reportMissingImports] of an extra
 
-    run = wandb.init(
+    return wandb.init(
       id=_wandb_id(workdir.file('wandb/id')),
       resume='allow',
       dir=workdir.path,
@@ -98,8 +86,7 @@ def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
   except Exception as error:
     reason = ' '.join(str(error).split())
     log(f'WARNING: no curves for Weights & Biases: {reason}')
-    return []
-  return [_WandB(run)]
+    return None
 
 
 def _wandb_id(path: str) -> str:

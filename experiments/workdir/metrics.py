@@ -37,11 +37,11 @@ class MetricWriter:
     self._writes = workdir.writes
     rows = [row for row in read_rows(self._path) if row['step'] <= start]
     self.last: dict[str, Any] = rows[-1] if rows else {}
-    self._curves = ()
+    self._curves = None
     if self._writes:
       # Without rows of steps after `start`, which are trained again.
       _write_rows(self._path, rows)
-      self._curves = curves.opened(workdir, config, start + 1)
+      self._curves = curves.Curves(workdir, config, start + 1)
 
   def write(self, step: int, row: Mapping[str, float]) -> None:
     """Writes the metrics of a step, or adds them to its row.
@@ -71,8 +71,8 @@ class MetricWriter:
 
   def plot(self, step: int, row: Mapping[str, float]) -> None:
     """Adds a point to each of the curves of `row`, and no line to the file."""
-    for curve in self._curves:
-      curve.add(row, step)
+    if self._curves is not None:
+      self._curves.add(row, step)
 
   def sync(self) -> None:
     """Flushes the rows to disk; call it before a checkpoint is saved."""
@@ -82,8 +82,8 @@ class MetricWriter:
 
   def close(self, has_failed: bool = False) -> None:
     """Closes the curves; `has_failed` if the run ends before its last step."""
-    for curve in self._curves:
-      curve.close(has_failed)
+    if self._curves is not None:
+      self._curves.close(has_failed)
 
 
 class Progress:

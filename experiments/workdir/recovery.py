@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from experiments.command import processes
 from experiments.command.errors import Failed
-from experiments.command.log import log
-from experiments.workdir.checkpoints import CORRUPT, Checkpoints, Corrupt, T
+from experiments.workdir.checkpoints import Checkpoints, Corrupt, T
 
 
 def newest(folders: list[Checkpoints], template: T) -> tuple[int, list[T]]:
@@ -49,7 +48,7 @@ def best(folder: Checkpoints, template: T) -> tuple[int, T]:
     if not isinstance(state, Corrupt):
       return step, state
     reason = str(state)
-    _set_aside(folder, step, reason)
+    folder.set_aside(step, reason)
   raise Failed(reason)
 
 
@@ -70,11 +69,6 @@ def _go_back(folders, to: int, corrupt) -> None:
   for index, folder in enumerate(folders):
     for step in folder.steps():
       if (index, step) in corrupt:
-        _set_aside(folder, step, corrupt[index, step])
+        folder.set_aside(step, corrupt[index, step])
       elif step > to:
         folder.drop(step)
-
-
-def _set_aside(folder: Checkpoints, step: int, reason: str) -> None:
-  log(f'WARNING: {reason}; it is moved to {CORRUPT}/{step}')
-  folder.set_aside(step)

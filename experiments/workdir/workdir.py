@@ -27,7 +27,6 @@ import platform
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from experiments.command import provenance, schema
@@ -56,17 +55,6 @@ class CheckpointSettings:
   every_steps: int = schema.field(500, schema.POSITIVE)
   max_to_keep: int = schema.field(2, schema.POSITIVE)
   best_metric: str = ''
-
-
-def best_step(
-  best: Callable | None, scores: Mapping[int, float], steps: list[int]
-) -> int | None:
-  """The step with the best score, the latest on ties; None without scores."""
-  there = {step: scores[step] for step in steps if step in scores}
-  if best is None or not there:
-    return None
-  score = best(there.values())
-  return max(step for step in there if there[step] == score)
 
 
 def write_atomic(path: str, content: str | bytes) -> None:
@@ -134,23 +122,17 @@ class Workdir:
     return os.path.join(self.path, name)
 
   def set_status(
-    self, status: str, step: int | None = None, **more: Any
+    self,
+    status: str,
+    step: int | None = None,
+    uploads: bool = True,
+    **more: Any,
   ) -> None:
     """Replaces status.json, after what it speaks of is in the bucket, if any.
 
-    Without a step, it is that of before; `more` replaces further facts.
+    Without a step, it is that of before; `more` replaces further facts. Unless
+    it `uploads`, a bucket has it later.
     """
-    # No other copy contains the status without the files that it speaks of.
-    with buckets.copying:
-      self._replace(status, step, more)
-      if self.writes:
-        buckets.upload(self.path)
-
-  def set_progress(self, step: int) -> None:
-    """Replaces status.json of a run that goes on; a bucket has it later."""
-    self._replace('RUNNING', step, {})
-
-  def _replace(self, status: str, step: int | None, more: dict) -> None:
     spent = (time.monotonic() - self.started) / self.shared_by
     facts = {
       'status': status,
@@ -159,9 +141,13 @@ class Workdir:
       **more,
       'seconds': round(self._seconds + spent, 1),
     }
-    if self.writes:
-      _write_status(self.path, facts)
-    self.status = facts
+    # No other copy contains the status without the files that it speaks of.
+    with buckets.copying if uploads else contextlib.nullcontext():
+      if self.writes:
+        _write_status(self.path, facts)
+      self.status = facts
+      if self.writes and uploads:
+        buckets.upload(self.path)
 
 
 def read_status(path: str) -> dict[str, Any]:
@@ -223,9 +209,9 @@ def give_up(path: str, config: str, reason: str) -> None:
       _mark(path, status='FAILED', reason=reason)
 
 
-def reopen(path: str, ended: Collection[str]) -> None:
-  """Marks a run of one of these statuses as INTERRUPTED: it is resumed."""
-  if read_status(path).get('status') in ended:
+def reopen(path: str) -> None:
+  """Marks a run that is FAILED as INTERRUPTED: it is resumed."""
+  if read_status(path).get('status') == 'FAILED':
     _mark(path, status='INTERRUPTED', reason=None)
 
 

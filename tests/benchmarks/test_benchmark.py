@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from experiments import benchmarks
-from experiments.benchmarks import attention, kernels, peers, start, step
+from experiments.benchmarks import attention, commands, kernels, peers, step
 from selfattn import positions
 from selfattn.normalisers import NORMALISERS, Softmax
 from selfattn.positions import POSITIONS
@@ -43,22 +43,22 @@ def test_the_interval_of_a_median_covers_it_in_95_percent(count, expected):
 
 def test_start_suite(call_command, monkeypatch):
   started = []
-  monkeypatch.setattr(start, '_run', lambda *words: started.append(words[1]))
-  monkeypatch.setattr(start, '_train_once', lambda: None)
+  monkeypatch.setattr(commands, '_run', lambda *words: started.append(words[1]))
+  monkeypatch.setattr(commands, '_train_once', lambda: None)
   flags = ['--suite=start', '--repetitions=1']
   code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
   assert code == 0, stderr
   found = {row['process']: row for row in last_json(stdout)['rows']}
   assert list(found) == ['imports', 'predict', 'evaluate', 'train, first step']
   assert set(started) == {
-    start._IMPORTS, 'experiments.train', 'experiments.predict',
+    commands._IMPORTS, 'experiments.train', 'experiments.predict',
     'experiments.evaluate',
   }  # fmt: skip
 
 
 @pytest.mark.slow
 def test_training_is_ended_after_its_first_step():
-  start._train_once()
+  commands._train_once()
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_chunked_needs_little_memory_for_long_sequences():
   method = positions.make({'alibi': {}}, 128, 4, False)
   call = attention.Call(method, Softmax(4), 'chunked', (1, 8192, 4, 32))
   arrays = [jax.ShapeDtypeStruct(call.shape, jnp.float32)] * 3
-  program = attention.compile_gradient(call, arrays, ({}, {}))
+  program = jax.jit(attention.gradient(call)).lower(*arrays, ({}, {})).compile()
   assert program.memory_analysis().temp_size_in_bytes < 32 * 2**20
 
 
@@ -166,8 +166,8 @@ def test_every_method_and_normaliser_has_a_program(position, normaliser):
     ('--engine=cereal', '--engine=cereal'),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
     ('--backends=cudnn', '--backends=cudnn does not support alibi: '),
-    ('--lengths=12,0', '--lengths=0 must be a positive number'),
-    ('--trials=32,x', '--trials=x must be a positive number'),
+    ('--lengths=12,0', '--lengths=0 must be a number of at least 1'),
+    ('--trials=32,x', '--trials=x must be a number of at least 1'),
     ('--repetitions=0', '--repetitions=0'),
     ('--suite=speed', '--suite=speed'),
   ],

@@ -292,7 +292,7 @@ def test_a_sweep_killed_at_random_moments_has_the_same_table(
   ('name', 'said'),
   [
     ('wrong', ("'rotory' is not one of", 'trial 1 (model.embed_dim=13)',
-               'config.data.dir is empty')),
+               "config.data.dir = ''")),
     ('missing', ('trial 0', '/nowhere')),
   ],
 )  # fmt: skip
@@ -391,6 +391,7 @@ def test_a_dry_run_prints_trials_and_programs(tmp_path, arguments, sweep):
   [
     (['--sweep=rate'], 'did you mean rates?'),
     ([], '--sweep or --grid is required'),
+    (['--sweep=seeds', '--output='], 'is not the name of a file'),
     (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not the id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
     (['--report'], 'sweep.json does not exist'),

@@ -196,6 +196,8 @@ def test_a_finished_run_returns_its_result_and_changes_nothing(uninterrupted):
   path, result = uninterrupted
   before = {f: f.stat().st_mtime_ns for f in path.rglob('*')}
   config = busy_config()
+  # Logged more often, it is the same run.
+  config.train.log_every = 5
   assert run_lib.run(config, str(path), Signals()) == result
   assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
 
@@ -208,25 +210,6 @@ def test_another_config_in_the_same_workdir_is_refused(uninterrupted):
   with pytest.raises(UserError, match=r'learning_rate was 0.001, is 0.5'):
     run_lib.run(config, str(path), Signals())
   assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
-
-
-def test_logging_more_often_is_the_same_run(uninterrupted):
-  path, result = uninterrupted
-  config = busy_config()
-  config.train.log_every = 5
-  assert run_lib.run(config, str(path), Signals()) == result
-
-
-def test_a_changed_model_is_refused_by_path(uninterrupted):
-  path, _ = uninterrupted
-  config = busy_config()
-  config.model.num_layers = 2
-  with pytest.raises(UserError, match=r'block_1/.* is missing'):
-    restored(path, config, 12)
-  config = busy_config()
-  config.model.mlp_dim = 21
-  with pytest.raises(UserError, match=r'is float32\[20\], not float32\[21\]'):
-    restored(path, config, 12)
 
 
 def test_divergence_writes_the_row_and_keeps_the_last_finite_state(tmp_path):

@@ -133,13 +133,6 @@ def test_a_sweep_ranks_by_a_measure_as_its_class_says():
   assert metrics['accuracy'] is max
 
 
-@pytest.mark.parametrize('encoder', ['bow', 'cnn', 'rnn'])
-def test_an_encoder_without_weights_is_refused(encoder):
-  with pytest.raises(UserError) as error:
-    from_config(make_config(**{'model.encoder': encoder}))
-  assert 'config.train.measures = attention_entropy' in str(error.value)
-
-
 def test_a_measure_with_the_name_of_a_metric_is_refused(monkeypatch):
   monkeypatch.setitem(MEASURES, 'accuracy', MEASURES['attention_entropy'])
   with pytest.raises(UserError, match=r'train\.measures = accuracy'):

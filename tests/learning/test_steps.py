@@ -44,7 +44,7 @@ def parts(config, num_microbatches=1, clip_norm=None):
     step=jnp.int32(0),
     params=params,
     optimizer=optimizer,
-    sums=jnp.zeros(5),
+    sums=jnp.zeros(len(steps.SUMS)),
   )
   return state, step, hparams
 

@@ -221,40 +221,6 @@ def test_the_next_token_is_asked_of_all_but_the_last():
   assert scored['perplexity'] == pytest.approx(np.e)
 
 
-@pytest.mark.parametrize(
-  ('changes', 'line'),
-  [
-    (
-      {'task': 'next_token'},
-      r'config\.task = next_token needs a causal',
-    ),
-    (
-      {'task': 'next_token', 'model.encoder': 'linear_attention'},
-      r'config\.model\.encoder = linear_attention is not',
-    ),
-    (
-      {'task': 'masked_tokens(share=0.0)'},
-      r'config\.task = masked_tokens.*: share = 0\.0 must',
-    ),
-    (
-      {'task': 'masked_tokens(keep=0.3)'},
-      r'config\.task = masked_tokens.*: mask = .*sum',
-    ),
-    (
-      {'task': 'masked_tokens', 'checkpoint.best_metric': 'macro_f1'},
-      r'best_metric',
-    ),
-    ({'task': 'unknown'}, r'config\.task = '),
-  ],
-)
-def test_what_a_task_cannot_do_is_one_line_with_its_key(changes, line):
-  config = make_small_config()
-  config.update_from_flattened_dict(changes)
-  with pytest.raises(UserError, match=line) as found:
-    from_config(config)
-  assert '\n' not in str(found.value)
-
-
 class PerToken(nn.Module):
   """A linear layer, which the toy below needs."""
 
@@ -415,12 +381,6 @@ def test_a_large_loss_has_a_finite_perplexity():
     np.exp(3.0),
     rtol=1e-6,
   )
-
-
-def test_a_share_that_is_no_number_is_refused():
-  for option in ('mask', 'random', 'keep'):
-    with pytest.raises(ValueError, match=option):
-      TASKS['masked_tokens'](**{option: float('nan')}).check()
 
 
 @pytest.mark.parametrize('labels', [Classes(), None])

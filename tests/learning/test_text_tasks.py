@@ -17,6 +17,7 @@ from experiments.learning import calibration
 from experiments.learning.classify import Classify
 from experiments.learning.multilabel import Multilabel
 from experiments.learning.regression import Regression
+from experiments.learning.scores import confusion_matrix
 from experiments.learning.scores import scores as of_classes
 
 GOLDENS = pathlib.Path(__file__).parent / 'goldens/tasks.npz'
@@ -131,6 +132,10 @@ def test_scores_of_classes_are_those_of_scikit_learn(seed):
     'auroc': metrics.roc_auc_score(labels, binary, multi_class='ovr'),
   }
   assert scores == pytest.approx(expected)
+  # Classes that do not occur do not count.
+  confusion = confusion_matrix(labels, called, count + 2)
+  more = of_classes(np.ones(1), confusion)['macro_f1']
+  assert more == pytest.approx(expected['macro_f1'])
   lengths = np.ones(len(labels), np.int32)
   report = Classify(facts=LabelFacts(NAMES[:count])).details(
     (lengths, logits), Examples(lengths, lengths, lengths, labels)

@@ -2,7 +2,6 @@
 
 import functools
 
-import numpy as np
 import pytest
 
 from configs import default
@@ -74,7 +73,15 @@ WRONG = [
     'optimizer.groups', 'embeddings(learning_rate_scale=-1.0)',
     'learning_rate_scale.*at least 0 and finite',
   ),
+  ('optimizer', {'groups': 'embeddings(optimizer=muon)'}, 'matrices alone'),
+  (
+    'optimizer.groups', 'matrices(optimizer=muon(ns_steps=0))',
+    'ns_steps = 0 must be at least 1',
+  ),
   ('task', 'masked_tokens(share=0.0)', 'share.*greater than 0'),
+  ('task', 'masked_tokens(keep=0.3)', 'mask = .*sum'),
+  ('task', 'next_token', 'needs a causal encoder'),
+  ('model.pair_positions', 'restart', "'run_on' where texts are no pairs"),
 ]  # fmt: skip
 
 
@@ -140,6 +147,18 @@ TOGETHER = {
       'model.normaliser': 'sinks',
     },
     'backend = .xla. .*its weights are a softmax, not Sinks; auto',
+  ),
+  'a metric of another task': (
+    {'task': 'masked_tokens', 'checkpoint.best_metric': 'macro_f1'},
+    'config.checkpoint.best_metric = .macro_f1. is not one of',
+  ),
+  'a measure of weights that are none': (
+    {'train.measures': 'attention_entropy', 'model.encoder': 'bow'},
+    'config.train.measures = attention_entropy: it reads attention weights',
+  ),
+  'vectors beside parameters of another run': (
+    {'model.embeddings': "file(path='x')", 'train.init_from': 'somewhere'},
+    r'config.model.embeddings.*init_from',
   ),
   'a table shorter than the texts': (
     {
@@ -290,14 +309,3 @@ def test_the_digest_is_of_what_differs_from_the_defaults():
   ):
     changed = settings.from_config(with_changes(**changes)).digest()
     assert (changed == digest) == is_same, changes
-
-
-def test_numbers_of_numpy_are_those_of_python():
-  values = default.get_config().to_dict()
-  one = settings.from_config(values)
-  values['seed'] = np.int64(values['seed'])
-  rate = values['optimizer']['learning_rate']
-  values['optimizer']['learning_rate'] = np.float64(rate)
-  other = settings.from_config(values)
-  assert one == other
-  assert type(other.seed) is int

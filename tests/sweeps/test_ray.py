@@ -127,15 +127,6 @@ def test_resources_that_ray_refuses_are_named(given):
     ray_cluster.parse(['CPU=1', given])
 
 
-def test_resources_are_of_engine_ray_alone(tmp_path, call_command):
-  flags = ['--sweep=seeds', f'--workdir={tmp_path / "s"}']
-  flags += ['--engine=serial', '--ray_resources=CPU=2']
-  code, _, stderr = call_command('sweep', *flags, cwd=ROOT)
-  assert code == 2
-  assert "--ray_resources is for --engine=ray, which is 'serial'" in stderr
-  assert not (tmp_path / 's').exists()
-
-
 def test_without_ray_the_error_says_how_to_install_it(tmp_path, call_command):
   try:
     import ray  # noqa: F401

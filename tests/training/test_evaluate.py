@@ -9,31 +9,9 @@ import numpy as np
 import pytest
 
 from experiments.data import loading
-from experiments.data.batches import Examples
-from experiments.data.labels import LabelFacts
-from experiments.inspection import results
 from experiments.learning import reports, scores
-from experiments.learning.classify import Classify
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
-
-
-@pytest.mark.parametrize('seed', range(5))
-def test_macro_f1_is_that_of_every_class_in_labels_or_predictions(seed):
-  """By counting, with absent classes, as f1_score of scikit-learn has it."""
-  rng = np.random.default_rng(seed)
-  labels, predictions = (
-    rng.choice(rng.integers(1, 6), rng.integers(1, 9)) for _ in range(2)
-  )
-  predictions = np.resize(predictions, labels.shape)
-  wanted = []
-  for c in set(labels) | set(predictions):
-    hits = sum((labels == c) & (predictions == c))
-    errors = sum((labels == c) != (predictions == c))
-    wanted.append(2 * hits / (2 * hits + errors))
-  confusion = scores.confusion_matrix(labels, predictions, 6)
-  found = scores.scores(np.ones(1), confusion)['macro_f1']
-  assert found == pytest.approx(np.mean(wanted))
 
 
 def test_of_many_classes_those_with_the_least_f1_are_shown():
@@ -46,20 +24,6 @@ def test_of_many_classes_those_with_the_least_f1_are_shown():
   assert (len(shown), shown[:2]) == (50, ['7', '5'])
   assert '3' not in shown
   assert report.confusion is None
-
-
-def test_a_run_of_a_thousand_classes_has_a_short_result():
-  rng = np.random.default_rng(0)
-  labels = rng.integers(0, 1_000, 2_000).astype(np.int32)
-  one = np.ones(len(labels), np.int32)
-  examples = Examples(one, one, one, labels)
-  names = tuple(f'class number {n}' for n in range(1_000))
-  task = Classify(facts=LabelFacts(names, 1_000, (1,) * 1_000))
-  outputs = np.ones(len(labels)), rng.normal(size=(len(labels), len(names)))
-  report = task.report(outputs, outputs, examples)
-  assert len(json.dumps(report.values)) < 15_000
-  assert sum(len(reports.text(table)) for table in report.tables) < 10_000
-  assert len(results._tables(report, names)) < 100_000
 
 
 def fresh(settings, loaded):
@@ -95,50 +59,32 @@ def test_accuracy_by_length_by_hand():
   assert alone == [{'shortest': 5, 'longest': 5, 'count': 2, 'accuracy': 1.0}]
 
 
-@pytest.mark.parametrize('encoder', ['none', 'bow'])
-def test_what_cannot_see_order_is_right_on_one_twin_of_each_pair(
-  encoder, small_config, tmp_path
+@pytest.mark.parametrize(
+  ('source', 'changes'),
+  [
+    ('word_order(train_pairs=37, validation_pairs=11, test_pairs=200)',
+     {'model.encoder': 'bow'}),
+    ('word_order(train_pairs=37, validation_pairs=11, test_pairs=200)',
+     {'model.position': 'none'}),
+    ('algorithmic(task=a_before_b, train=100, validation=20, test=200)',
+     {'model.position': 'alibi(variant=symmetric)', 'data.max_length': 200}),
+  ],
+)  # fmt: skip
+def test_what_cannot_see_order_answers_both_texts_of_a_pair_alike(
+  source, changes, small_config, tmp_path
 ):
   """Whatever its parameters are, so training cannot help either."""
-  small_config.data.source = (
-    'word_order(train_pairs=37, validation_pairs=11, test_pairs=200)'
-  )
-  if encoder == 'bow':
-    small_config.model.encoder = 'bow'
-  else:
-    small_config.model.position = 'none'
+  small_config.data.source = source
+  small_config.update_from_flattened_dict(changes)
   settings = from_config(small_config)
   loaded = loading.load(settings.data, str(tmp_path))
   program, params = fresh(settings, loaded)
+  test = loaded.splits['test']
   _, logits = evaluation.evaluate(
-    program,
-    params,
-    loaded.splits['test'],
-    64,
-    loaded.bucket_lengths,
+    program, params, test, 64, loaded.bucket_lengths
   )
   np.testing.assert_allclose(logits[0::2], logits[1::2], rtol=1e-5, atol=1e-5)
-  predictions = logits.argmax(axis=-1)
-  hits = (predictions == loaded.splits['test'].labels).sum()
-  assert abs(hits - 200) <= 2  # ties that rounding breaks
-
-
-def test_symmetric_alibi_is_right_on_one_of_a_text_and_its_reverse(
-  small_config, tmp_path
-):
-  """Exactly, and whatever its parameters are."""
-  small_config.data.source = (
-    'algorithmic(task=a_before_b, train=100, validation=20, test=200)'
-  )
-  small_config.data.max_length = 200
-  small_config.model.position = 'alibi(variant=symmetric)'
-  settings = from_config(small_config)
-  loaded = loading.load(settings.data, str(tmp_path))
-  program, params = fresh(settings, loaded)
-  _, logits = evaluation.evaluate(
-    program, params, loaded.splits['test'], 64, loaded.bucket_lengths
-  )
-  assert abs(logits[0::2] - logits[1::2]).max() < 1e-5
+  assert (test.labels[0::2] != test.labels[1::2]).all()
 
 
 KEYS = '--config.data.text.'

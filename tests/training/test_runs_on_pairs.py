@@ -12,7 +12,6 @@ import tokenizers
 from conftest import draw, make_small_config
 
 from experiments import predict
-from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding
 from experiments.data.batches import Batch
@@ -223,10 +222,3 @@ def test_the_separator_begins_as_an_unknown_word_of_a_run_without_pairs():
   table = np.arange(12.0).reshape(4, 3)
   found = sources._with_separator(table, np.zeros((5, 3)))
   np.testing.assert_array_equal(found, table[[0, 1, 2, 3, UNK]])
-
-
-def test_positions_of_a_second_text_are_for_pairs_alone():
-  config = make_small_config()
-  config.model.pair_positions = 'restart'
-  with pytest.raises(UserError, match=r'config\.model\.pair_positions'):
-    from_config(config)

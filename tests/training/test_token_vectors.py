@@ -116,10 +116,3 @@ def test_a_file_that_is_not_there_is_one_line(embeddings, message, tmp_path):
   with pytest.raises(UserError, match=message):
     run_lib.run(config, str(path), Signals())
   assert not (path / 'config.json').exists()
-
-
-def test_vectors_and_the_parameters_of_another_run_exclude_one_another(file):
-  config = vectors_config(file, freeze=False)
-  config.train.init_from = 'somewhere'
-  with pytest.raises(UserError, match=r'config\.model\.embeddings.*init_from'):
-    from_config(config)

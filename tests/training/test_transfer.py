@@ -99,27 +99,27 @@ def test_the_vocabulary_is_taken_and_heads_of_other_labels_are_skipped(
       assert close == fits, name
 
 
-def test_another_kind_of_vocabulary_is_one_line(source, tmp_path):
+@pytest.mark.parametrize(
+  ('key', 'there', 'here'),
+  [
+    ('data.vocabulary', "'word'", 'word(min_count=3)'),
+    # Other splits of the same data.
+    ('data.seed', '0', 3),
+  ],
+)
+def test_a_source_that_read_other_data_is_one_line(
+  key, there, here, source, tmp_path
+):
   config = short_config()
-  config.data.vocabulary = 'word(min_count=3)'
+  config.update_from_flattened_dict({key: here})
   config.train.init_from = str(source)
   with pytest.raises(UserError) as error:
     run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert str(error.value) == (
-    f"config.train.init_from = '{source}' has config.data.vocabulary = 'word', "
-    "which is 'word(min_count=3)' here"
+    f"config.train.init_from = '{source}': it has config.{key} = {there}, "
+    f'which is {here!r} here'
   )
   assert not (tmp_path / 'run/config.json').exists()
-
-
-def test_other_splits_of_the_same_data_are_one_line(source, tmp_path):
-  config = short_config()
-  config.data.seed = 3
-  config.train.init_from = str(source)
-  with pytest.raises(
-    UserError, match=r'has config\.data\.seed = 0, which is 3'
-  ):
-    run_lib.run(config, str(tmp_path / 'run'), Signals())
 
 
 def test_a_run_that_is_not_done_is_no_source(source, tmp_path):

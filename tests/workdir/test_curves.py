@@ -123,23 +123,6 @@ def test_attempts_are_one_run_of_wandb(workdir, tmp_path, project, monkeypatch):
   ]  # fmt: skip
 
 
-@pytest.mark.parametrize('content', [None, ''])
-def test_an_id_that_cannot_be_read_ends_no_run(
-  content, workdir, tmp_path, project, monkeypatch, capfd
-):
-  fake = Fake()
-  monkeypatch.setitem(sys.modules, 'wandb', fake)
-  if content is None:
-    (tmp_path / 'wandb').touch()
-    write(workdir, 0, [1])
-    assert 'no curves for Weights & Biases' in capfd.readouterr().err
-  else:
-    (tmp_path / 'wandb').mkdir()
-    (tmp_path / 'wandb' / 'id').write_text(content)
-    write(workdir, 0, [1])
-    assert len(fake.runs[0]['id']) == 16
-
-
 @pytest.mark.parametrize('kind', [Fake.Error, ValueError, None])
 def test_a_run_continues_without_wandb(
   kind, workdir, project, monkeypatch, capfd

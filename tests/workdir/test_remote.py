@@ -256,7 +256,7 @@ def test_a_status_is_copied_after_what_it_speaks_of(bucket, put):
     workdir = Workdir(folder, attempt=1)
     with open(workdir.file('metrics.jsonl'), 'w') as file:
       print('one', file=file, flush=True)
-      workdir.set_progress(3)
+      workdir.set_status('RUNNING', 3, uploads=False)
       other = Thread(target=buckets.upload, args=[folder])
       other.start()
       assert begun.wait(60)
