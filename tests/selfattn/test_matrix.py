@@ -485,21 +485,17 @@ def test_gradients_equal_finite_differences(name):
 
 @entries
 def test_a_group_of_models_equals_each_alone(name):
-  entry, params = ENTRIES[name], program(name)[1]
-  made = entry.made()
+  apply, params = program(name)
   factors = [1.0, 0.5, -0.7]
   group = [jax.tree.map(lambda p, f=f: p * f, params) for f in factors]
   stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *group)
-  together = jax.jit(
-    jax.vmap(
-      lambda one: made.apply({'params': one}, X, entry.read(full())),
-      axis_size=len(group),
-    )
-  )(stacked)
-  for found, one in zip(together, group, strict=True):
+  axes = (0, None, None, None)
+  together = jax.jit(jax.vmap(apply, in_axes=axes, axis_size=len(group)))
+  found = together(stacked, X, WEIGHT, full())
+  for n, one in enumerate(group):
     assert_near(
-      found,
-      program(name)[0](one, X, WEIGHT, full())[0],
+      jax.tree.map(lambda leaf, n=n: leaf[n], found),
+      apply(one, X, WEIGHT, full()),
       f'{name}: a model must be the same under vmap with other parameters, as '
       'in a group of a sweep',
       1e-3,
