@@ -52,7 +52,9 @@ def _define(values) -> None:
      'which the last ones count; 0: windows do not overlap.', 0),
     run_flags.CALIBRATED,
   )  # fmt: skip
-  input_rows.define(values, '--file, if not as in the run', *_LABELS)
+  input_rows.define(
+    values, '--file, if it differs from those of the run', *_LABELS
+  )
   distributed.define(values)
 
 
@@ -66,7 +68,12 @@ def main(values) -> None:
     refuse(values, ('data_dir', 'split'), 'and --file exclude one another')
   if values.stride and not values.lengths:
     raise UserError(f'--stride={values.stride} is of --lengths, which is empty')
-  lengths = numbers(values, 'lengths', max(values.stride, 1))
+  lengths = numbers(values, 'lengths')
+  if lengths and values.stride > min(lengths):
+    raise UserError(
+      f'--stride={values.stride} must be at most the least of --lengths, '
+      f'{min(lengths)}'
+    )
   cluster = distributed.find(values, os.environ)
   app.import_frozen('experiments.training.evaluation')
   if cluster is not None:

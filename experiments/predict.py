@@ -125,21 +125,23 @@ def _define(values) -> None:
     ('text', (), 'A text to classify; may be repeated.'),
     ('input', None, 'File of texts to classify; if not given, standard input.'),
   )
-  input_rows.define(values, 'the input, if not as by its ending or in the run')
+  input_rows.define(
+    values, 'the input, if it differs from its ending and from the run'
+  )
   define(
     values,
     ('json', False, 'Print one JSON object per text, with all probabilities.'),
-    ('min_probability', 0.0, 'Answer no label that is less probable.', 0.0,
+    ('min_probability', 0.0, 'Answer null below this probability.', 0.0,
      1.0),
     run_flags.CALIBRATED,
     ('batch_size', 64, 'Texts of a batch.', 1),
     ('prompt', None, 'A text that a language model goes on from.'),
-    ('max_new_tokens', 100, 'With --prompt: how many tokens are drawn.', 1),
+    ('max_new_tokens', 100, 'With --prompt: how many tokens are sampled.', 1),
     ('temperature', 1.0, 'With --prompt: divides the logits, at least 1e-6; 0: '
      'the most probable token.'),
-    ('top_p', 1.0, 'With --prompt: only the most probable tokens are drawn, as '
-     'few as have this probability together.'),
-    ('seed', 0, 'With --prompt: of the draws.'),
+    ('top_p', 1.0, 'With --prompt: only the most probable tokens are sampled, '
+     'as few as have this probability together.'),
+    ('seed', 0, 'With --prompt: sampling seed.'),
   )  # fmt: skip
 
 

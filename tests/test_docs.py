@@ -187,7 +187,7 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
   rows = [f'title {n}\tbody {n}\t{["", -1, 2][n % 3]}' for n in range(60)]
   table = '\n'.join(['title\tbody\tlabel', *rows])
   (ideas / 'a.tsv').write_text(table + '\n')
-  paragraphs = '\n\n'.join(f'a text {n}\nof {n}' for n in range(60))
+  paragraphs = ''.join(f'label\na text {n}\nof {n}\n\n' for n in range(60))
   (ideas / 'paragraphs.txt').write_text(paragraphs)
   config = make_small_config()
   config.train.steps = config.train.eval_every = 2

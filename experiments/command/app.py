@@ -165,7 +165,7 @@ def has_config(values: flags.FlagValues) -> bool:
 def required(values: flags.FlagValues, name: str) -> str:
   """Value of a required flag; UserError if it was not given."""
   value = values[name].value
-  if value is None:
+  if not value:
     text = values[name].help.rstrip('.')
-    raise UserError(f'--{name} is required: {text[0].lower()}{text[1:]}')
+    raise UserError(f'--{name} is required: {text}')
   return value

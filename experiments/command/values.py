@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 from typing import Any
 
 from ml_collections import ConfigDict
 
 _QUOTES, _BRACKETS = '\'"', {'(': ')', '[': ']'}
+_QUOTED = re.compile(r'([\'"])((?:\\.|(?!\1).)*)\1', re.DOTALL)
 _INTEGER = re.compile('0|-?[1-9][0-9]*')
 
 
@@ -62,9 +62,9 @@ def kind_of(value: Any) -> str:
 def split(text: str, separator: str = ',') -> list[str]:
   """Splits at the separators outside of quotes and brackets.
 
-  A quote opens only at the beginning of a value, or of an element in brackets;
-  inside of it a backslash escapes. A ValueError says that quotes or brackets do
-  not match.
+  A quote opens only at the beginning of a value, or of an element in brackets,
+  and closes at its end; a backslash before it stands for the character. A
+  ValueError says that quotes or brackets do not match.
   """
   parts, start, closing, quote, before = [], 0, [], '', separator
   characters = iter(enumerate(text))
@@ -73,8 +73,12 @@ def split(text: str, separator: str = ',') -> list[str]:
       if character == '\\':
         next(characters, None)
       elif character == quote:
-        quote = ''
-    elif character in _QUOTES and before in f'{separator},=([':
+        quote, before = '', 'end of quotes'
+      continue
+    if before == 'end of quotes' and character not in f'{separator},)] ':
+      closing.append('')
+      break
+    if character in _QUOTES and before in f'{separator},=([':
       quote = character
     elif character in _BRACKETS:
       closing.append(_BRACKETS[character])
@@ -95,11 +99,10 @@ def split(text: str, separator: str = ',') -> list[str]:
 
 
 def unquoted(text: str) -> str:
-  """The text of a literal of Python in quotes; any other text as it is."""
-  if text[:1] in _QUOTES:
-    with contextlib.suppress(SyntaxError, ValueError):
-      return str(ast.literal_eval(text))
-  return text
+  r"""The text in quotes, with \' for a quote; any other text as it is."""
+  if not (matched := _QUOTED.fullmatch(text)):
+    return text
+  return re.sub(r'\\([\'"\\])', r'\1', matched[2])
 
 
 def flat_keys(config, prefix: str = '') -> dict[str, object]:

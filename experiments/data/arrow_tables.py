@@ -20,26 +20,25 @@ _ROWS = 1_000
 class Parquet(Format):
   """A Parquet file."""
 
-  def records(self, path, columns, encoding, is_whole, file) -> Iterator[dict]:
+  def records(self, file, columns, encoding, all_columns) -> Iterator[dict]:
     from pyarrow import parquet
 
-    with file or open(path, 'rb') as source:
-      # The columns are listed at the end of the file.
-      source = source if source.seekable() else io.BytesIO(source.read())
-      with parquet.ParquetFile(source) as table:
-        known = table.schema_arrow.names
-        chosen = None if is_whole else _chosen(columns, known)
-        for part in table.iter_batches(_ROWS, columns=chosen):
-          yield from _rows_of(part)
+    # The columns are listed at the end of the file.
+    file = file if file.seekable() else io.BytesIO(file.read())
+    with parquet.ParquetFile(file) as table:
+      known = table.schema_arrow.names
+      chosen = None if all_columns else _chosen(columns, known)
+      for part in table.iter_batches(_ROWS, columns=chosen):
+        yield from _rows_of(part)
 
 
 @dataclasses.dataclass(frozen=True)
 class Hub(Format):
-  """A data set of the Hugging Face hub, whose splits stand for files.
+  """A dataset on the Hugging Face Hub; `train` and others name its splits.
 
   Attributes:
-    name: such as `nyu-mll/glue`.
-    config: such as `sst2`; empty if the data set has only one.
+    name: dataset name, such as `nyu-mll/glue`.
+    config: config name, such as `sst2`; empty if there is only one.
   """
 
   name: str = ''
@@ -47,7 +46,7 @@ class Hub(Format):
   has_files = False
 
   def __post_init__(self):
-    require(bool(self.name), 'name', self.name, 'that of a data set')
+    require(bool(self.name), 'name', self.name, 'that of a dataset')
 
   def files(self, name, directory, key, is_labelled) -> Files:
     return [(None, name)]
@@ -55,8 +54,8 @@ class Hub(Format):
   def contents(self, path: str) -> list[str]:
     return [file['filename'] for file in self._split(path).cache_files]
 
-  def records(self, path, columns, encoding, is_whole, file) -> Iterator[dict]:
-    data = self._split(path)
+  def records(self, file, columns, encoding, all_columns) -> Iterator[dict]:
+    data = self._split(file)
     data = data.select_columns(_chosen(columns, data.column_names))
     for part in data.with_format('arrow').iter(_ROWS):
       yield from _rows_of(part)

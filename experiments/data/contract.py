@@ -6,7 +6,7 @@ import dataclasses
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 from experiments.command.errors import UserError
 
@@ -67,7 +67,8 @@ class Format:
   Attributes:
     has_columns: whether the columns of a row have names; a format without them
       has a text in each row, and its label.
-    has_files: whether it reads files, which are below config.data.dir.
+    has_files: whether it reads files, which are below config.data.dir; the
+      names of others are all that `records` gets.
   """
 
   has_columns: ClassVar[bool] = True
@@ -88,27 +89,23 @@ class Format:
     return [(None, path) for path in paths(name, directory, key, False)]
 
   def contents(self, path: str) -> list[str]:
-    """The files with the content of one of `files`."""
+    """The files with the content of one of `files`, for a digest of them."""
     return [path]
 
   def records(
-    self,
-    path: str,
-    columns: Sequence[str],
-    encoding: str,
-    is_whole: bool,
-    file: BinaryIO | None,
-  ) -> Iterator[Any]:
-    """The records of a file, in bounded memory.
+    self, file: Any, columns: Sequence[str], encoding: str, all_columns: bool
+  ) -> Iterator[dict | None]:
+    """The values of each row, by column; None for a blank line.
 
     Args:
-      columns: those that are needed.
+      file: open for bytes, decompressed; a name where has_files is False.
+      columns: those that are needed; without columns, the names of the text
+        and, if labels are read, of the label.
       encoding: of a file of text.
-      is_whole: whether records have all other columns, too.
-      file: is read in place of the one at `path`, and closed.
+      all_columns: whether all other columns are needed, too.
 
     Raises:
-      InvalidRow: of the record after those before.
+      InvalidRow: of the row after those before.
     """
     raise NotImplementedError
 

@@ -2,8 +2,8 @@
 
 A format is a class here and a line in FORMATS, or a class of one's own as
 `module:Class`. A record is a dict of what a row holds, by column: strings, or
-for JSON, Parquet and the hub whatever else they hold. The record of a blank
-line is empty, so that each row keeps its number.
+for JSON, Parquet and the hub whatever else they hold. That of a blank line is
+None, so that each row keeps its number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from experiments.command.errors import UserError, require
 from experiments.data import arrow_tables
@@ -30,7 +30,7 @@ from experiments.data.contract import Files, Format, InvalidRow, paths
 
 # The column of a line, and of a file that is one text.
 TEXT = 'text'
-DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
+DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'pipe': '|'}
 # A text may be longer than the limit of the library.
 csv.field_size_limit(2**31 - 1)
 
@@ -43,27 +43,29 @@ COMPRESSED = {
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
+def decompressed(file: BinaryIO, path: str) -> Any:
+  """The content of a file, by the ending of its path."""
+  opener = COMPRESSED.get(os.path.splitext(path)[1].lower())
+  return opener(file) if opener else file
+
+
 class _Text(Format):
-  """A format of text, which may be compressed; `parse` has its records."""
+  """A format of text; `parse` has its records."""
 
   # Lines end with LF or CR LF.
   newline: ClassVar[str] = '\n'
 
-  def records(self, path, columns, encoding, is_whole, file) -> Iterator[Any]:
-    del is_whole
-    with file or open(path, 'rb') as source:
-      if decompress := COMPRESSED.get(os.path.splitext(path)[1].lower()):
-        source = decompress(source)
-      is_utf_8 = codecs.lookup(encoding).name == 'utf-8'
-      with io.TextIOWrapper(
-        source,
-        # One that skips a byte order mark.
-        encoding='utf-8-sig' if is_utf_8 else encoding,
-        # Goes on after most errors, so that their row is known.
-        errors='surrogateescape',
-        newline=self.newline,
-      ) as text:
-        yield from self.parse(text, columns)
+  def records(self, file, columns, encoding, all_columns) -> Iterator[Any]:
+    is_utf_8 = codecs.lookup(encoding).name == 'utf-8'
+    with io.TextIOWrapper(
+      file,
+      # One that skips a byte order mark.
+      encoding='utf-8-sig' if is_utf_8 else encoding,
+      # Goes on after most errors, so that their row is known.
+      errors='surrogateescape',
+      newline=self.newline,
+    ) as text:
+      yield from self.parse(text, columns)
 
   def parse(
     self, text: io.TextIOWrapper, columns: Sequence[str]
@@ -74,13 +76,13 @@ class _Text(Format):
 
 @dataclasses.dataclass(frozen=True)
 class Csv(_Text):
-  """A table with comma, tab, semicolon or bar between its fields.
+  """Comma-separated values, quoted where they need it, or another delimiter.
 
   Attributes:
-    delimiter: what is between fields: comma, tab, semicolon or bar.
+    delimiter: field delimiter: comma, tab, semicolon, pipe, or a character.
     quoted: whether double quotes may enclose fields.
-    header: whether the first line names the columns; otherwise a name is a
-      number, from 0.
+    header: whether the first row is a header; otherwise columns are 0, 1 and
+      so on.
   """
 
   delimiter: str = 'comma'
@@ -90,25 +92,27 @@ class Csv(_Text):
   newline: ClassVar[str] = ''
 
   def __post_init__(self):
-    names = f'one of {", ".join(DELIMITERS)}'
-    require(self.delimiter in DELIMITERS, 'delimiter', self.delimiter, names)
+    mark = DELIMITERS.get(self.delimiter, self.delimiter)
+    allowed = f'{", ".join(DELIMITERS)} or a character'
+    require(len(mark) == 1, 'delimiter', self.delimiter, allowed)
 
-  def parse(self, text, columns) -> Iterator[dict]:
+  def parse(self, text, columns) -> Iterator[dict | None]:
     quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
-    mark = DELIMITERS[self.delimiter]
+    mark = DELIMITERS.get(self.delimiter, self.delimiter)
     names: list[str] = []
     lines = csv.reader(text, delimiter=mark, quoting=quoting, strict=True)
     for fields in lines:
       if len(fields) < 2 and not ''.join(fields).strip():
         if names or not self.header:
-          yield {}
+          yield None
         continue
       if not names:
         names = self._names(fields, columns)
         if self.header:
           continue
-      # Programs end lines with empty fields.
-      if any(fields[len(names) :]):
+      # Programs end lines with empty fields, and leave out the last ones.
+      has_all = {*columns} <= {*names[: len(fields)]}
+      if any(fields[len(names) :]) or not has_all:
         raise InvalidRow(
           f'{len(fields)} fields, but {len(names)} columns; correct or remove '
           'the row, or change config.data.text.format or encoding'
@@ -140,7 +144,7 @@ class Csv(_Text):
 
 @dataclasses.dataclass(frozen=True)
 class Tsv(Csv):
-  """A table with tabs between its fields; quotes are part of them."""
+  """Tab-separated values; quotes are literal."""
 
   delimiter: str = 'tab'
   quoted: bool = False
@@ -166,12 +170,19 @@ class Json(_Text):
   def parse(self, text, columns) -> Iterator[Any]:
     while (char := text.read(1)).isspace():
       if char == '\n':
-        yield {}
+        yield None
     if char == '[':
-      yield from _DECODER.decode(char + text.read())
+      yield from map(_object, _DECODER.decode(char + text.read()))
     elif char:
       for line in itertools.chain([char + text.readline()], text):
-        yield _DECODER.decode(line) if line.strip() else {}
+        yield _object(_DECODER.decode(line)) if line.strip() else None
+
+
+def _object(value: Any) -> dict:
+  if not isinstance(value, dict):
+    shown = 'null' if value is None else ascii(value)[:200]
+    raise InvalidRow(f'not a JSON object but {shown}; correct or remove it')
+  return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,13 +191,14 @@ class Lines(_Text):
 
   has_columns = False
 
-  def parse(self, text, columns) -> Iterator[dict]:
+  def parse(self, text, columns) -> Iterator[dict | None]:
     for line in text:
       values = [line.removesuffix('\n').removesuffix('\r')]
       if len(columns) > 1:
         label, *rest = re.split('[ \t]', values[0], maxsplit=1)
         values = [''.join(rest), label]
-      yield dict(zip(columns, values, strict=True)) if line.strip() else {}
+      row = dict(zip(columns, values, strict=True))
+      yield row if line.strip() else None
 
 
 def named(entry: str) -> tuple[str, str]:

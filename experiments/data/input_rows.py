@@ -12,6 +12,7 @@ from absl import flags
 from experiments.command import schema
 from experiments.command.errors import UserError
 from experiments.data import formats
+from experiments.data.contract import Format
 from experiments.data.text_files import Text
 
 _PREFIX = 'config.data.text.'
@@ -61,10 +62,11 @@ def options_of(trained: Text, path: str, changes: dict[str, Any]) -> Text:
   named = {'format': format_of(path)} | changes
   options = trained.changed(named)
   format = options.format.entry
-  if not format.has_files:
+  # One that looks for its files itself.
+  if format.files is not Format.files:
     raise UserError(
-      f'config.data.text.format = {options.format} has no files, and rows to '
-      'predict are of a file'
+      f'config.data.text.format = {options.format} reads folders, or several '
+      'files; rows to predict are of one file'
     )
   if not format.has_columns:
     named = {'text_columns': (formats.TEXT,), 'encoding': 'utf-8'} | named

@@ -154,7 +154,9 @@ def load_file(
   if labels is None and format.has_columns:
     source = source.changed({'label_column': '', 'label_columns': ()})
   directory = os.getcwd() if format.has_files else ''
-  files = {'test': format.files(name, directory, '--file', True)}
+  files = {
+    'test': format.files(name, directory, '--file', source.label_column != '')
+  }
   rows, key, store = _read(source, directory, 0, files)
   reader, known = labels or Labels(), LabelFacts.of(read_facts(workdir))
   _, is_known = reader.values(rows.names, known.names)
@@ -183,6 +185,9 @@ def _read(
   # Data that a program makes is made again as fast as it is read. A class that
   # inherits its key may read otherwise.
   key_of = vars(type(source)).get('key')
+  if isinstance(source, Text) and ':' in source.format.name:
+    # Its file may change.
+    key_of = None
   store = Store(default_folder() if key_of else None)
 
   def key_now() -> Any:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data.contract import InvalidRow
-from experiments.data.formats import Csv
+from experiments.data.formats import Csv, decompressed
 
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
@@ -37,17 +37,12 @@ def rows(
     file: is read in place of the one at `path`, and closed.
   """
   number, format = 1, options.format.make()
+  how = columns, options.encoding, answered
   may_be_quoted = isinstance(format, Csv) and not format.quoted
   try:
-    for record in format.records(
-      path, columns, options.encoding, answered, file
-    ):
-      if not isinstance(record, dict):
-        raise InvalidRow(
-          f'not a JSON object but {_shown(record)}; correct or remove it'
-        )
+    for record in _records(format, path, file, how):
       texts = None
-      if record:
+      if record is not None:
         texts = [_string(record, name, options, answered) for name in columns]
       quoted = map(_QUOTED.fullmatch, texts or () if may_be_quoted else ())
       # A text in quotes is no sign of a table in quotes, but the first one is.
@@ -58,21 +53,35 @@ def rows(
           'are part of it; quoted=True of config.data.text.format = '
           f'{options.format} reads them as quotes'
         )
-      yield number, texts, record
+      yield number, texts, record or {}
       number += 1
   # Every library has exceptions of its own.
   except Exception as error:
     raise refusal(error, options, path, number) from error
 
 
+def _records(format, path: str, file: BinaryIO | None, how: tuple) -> Iterator:
+  if not format.has_files:
+    yield from format.records(path, *how)
+    return
+  with file or open(path, 'rb') as source:
+    yield from format.records(decompressed(source, path), *how)
+
+
 def refusal(error: Exception, options, path: str, number: int) -> UserError:
   """The error that says which row of a file, or of a split, is wrong."""
-  where = path if options.format.entry.has_files else f'{options.format} {path}'
   if isinstance(error, InvalidRow):
-    return UserError(f'{where} row {number}: {error}')
+    return UserError(f'{path} row {number}: {error}')
+  try:
+    # An error of a class of one's own has its line.
+    with options.format.checked():
+      if ':' in options.format.name:
+        raise error
+  except UserError as own:
+    return own
   reason = ' '.join(str(error).split()) or type(error).__name__
   return UserError(
-    f'{where} row {number} cannot be read as {options.format}: {reason}; '
+    f'{path} row {number} cannot be read as {options.format}: {reason}; '
     'correct it, or change config.data.text.format or encoding'
   )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-import os
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,7 +17,7 @@ import numpy as np
 
 from experiments.command.errors import UserError, require
 from experiments.command.log import Reporter
-from experiments.data.formats import COMPRESSED, UNREADABLE
+from experiments.data.formats import UNREADABLE, decompressed
 
 
 class Vectors(NamedTuple):
@@ -128,7 +127,6 @@ EMBEDDINGS: dict[str, type[Random]] = {'random': Random, 'file': File}
 
 def _lines(path: str):
   with open(path, 'rb') as file:
-    opener = COMPRESSED.get(os.path.splitext(path)[1].lower())
-    lines = iter(opener(file) if opener else file)
+    lines = iter(decompressed(file, path))
     yield next(lines, b'').removeprefix(codecs.BOM_UTF8)
     yield from lines

@@ -19,7 +19,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 10, 10, 42
 # More points of a curve stand for those between them, and are no discs.
 _MOST_POINTS, _MOST_DISCS = 200, 40
 # More characters do not fit beside an axis.
-_LONGEST_TICK = 7
+_LONGEST_TICK = 9
 _DASHES = {'-': '', '--': '6 3', ':': '2 3', '-.': '7 3 2 3'}
 
 

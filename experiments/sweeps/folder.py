@@ -88,9 +88,15 @@ def _read(workdir: str) -> dict:
       f'{buckets.origin(workdir)}/{_FILE} does not exist; is --workdir the '
       'folder of a sweep?'
     )
+  if not isinstance(known.get('trials'), dict) or 'config' not in known:
+    raise UserError(
+      f'{buckets.origin(workdir)}/{_FILE} has no config, or no trials by name; '
+      'use the version that wrote it'
+    )
+  config = stored.complete(known['config'])
   # JSON has no tuples.
   trials = {
     name: {k: tuple(v) if isinstance(v, list) else v for k, v in of.items()}
     for name, of in known['trials'].items()
   }
-  return {'config': stored.complete(known['config']), 'trials': trials}
+  return {'config': config, 'trials': trials}

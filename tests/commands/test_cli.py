@@ -1,7 +1,6 @@
 """The real command line: wrong input is one line and exit code 2."""
 
 import contextlib
-import errno
 import io
 import json
 import os
@@ -10,7 +9,6 @@ import pytest
 from conftest import ROOT, exit_code, last_json
 
 from experiments import doctor
-from experiments.training import run as run_lib
 
 GOOD_TSV = 'text\tlabel\n' + ''.join(
   f'good film {n}\t1\nbad film {n}\t0\n' for n in range(9)
@@ -118,16 +116,6 @@ def test_wrong_input_is_one_line_and_exit_code_2(
   assert not any(path.is_file() for path in tmp_path.rglob('*'))
   after = {p: p.stat().st_mtime_ns for p in folder.rglob('*') if p.is_file()}
   assert before == after
-
-
-def test_a_full_disk_is_one_line(call_command, monkeypatch, tmp_path):
-  def full(*_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-  monkeypatch.setattr(run_lib, 'run', full)
-  code, stdout, stderr = call_command('train', cwd=tmp_path)
-  assert (code, stdout) == (1, '')
-  assert stderr == 'failed: [Errno 28] No space left on device\n'
 
 
 def test_help_needs_no_docstrings(call_command, monkeypatch, tmp_path):

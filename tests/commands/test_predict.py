@@ -159,13 +159,14 @@ def test_a_table_unlike_those_of_the_run_is_read_as_flags_say(
   [
     (['--input=nowhere'], '', '--input=nowhere: No such file'),
     ([f'{KEYS}format=xml'], '', "format = 'xml' is not one of"),
-    ([f'{KEYS}format=hub(name=a)'], '', 'has no files'),
+    ([f'{KEYS}format=hub(name=a)'], '', 'rows to predict are of one file'),
     (['--text=a', '--input=a'], '', 'exclude one another'),
     (['--text=a', f'{KEYS}format=csv'], '', '--text and .*format exclude'),
     (['--input=a.csv'], 'id,review\n7,a\n', "a.csv row 1: no column 'text'"),
     (['--input=a.csv'], 'id,text\n7,a,b\n', 'a.csv row 1: 3 fields'),
-    (['--input=a.csv'], 'id,text\n7\n', "a.csv row 1: no column 'text'"),
-    (['--input=a.jsonl'], '{"text": 1}\n{}\n[]\n', 'a.jsonl row 3: not a'),
+    (['--input=a.csv'], 'id,text\n7\n', 'a.csv row 1: 1 fields'),
+    ([f'{KEYS}format=class_folders'], '', 'rows to predict are of one file'),
+    (['--input=a.jsonl'], '{"text": 1}\n\n[]\n', 'a.jsonl row 3: not a'),
     (['--input=a.jsonl'], '{"text": [1]}\n', r"row 1: column 'text' is \[1\]"),
     (
       ['--input=a.jsonl', '--json'],

@@ -62,7 +62,7 @@ def test_an_object_keeps_its_keys_and_an_empty_line_is_an_empty_row():
     ('csv', COMMAS, {'format': 'tsv(header=False)'}),
     ('csv', COMMAS, {'format': 'csv'}),
     ('csv', COMMAS.replace(',', ';').replace('a;', 'a,'),
-     {'format': 'csv(delimiter=semicolon)'}),
+     {'format': 'csv(delimiter=";")'}),
     ('tsv', TABS, {'format': 'json', **LATIN}),
     ('tsv', TABS, {'format': 'csv'}),
     ('json', '[{"id": "07", "text": "a, b"},{"id":"08","text":"say \\"c\\""}]',
@@ -96,9 +96,9 @@ def test_what_a_file_has_otherwise_comes_first():
     rows = read(io.BytesIO(content), name, changes, format='lines')
     assert [text for text, _ in rows] == ['a', 'b;c']
   with pytest.raises(
-    UserError, match=r"format = csv.*: delimiter = ';' must be"
+    UserError, match=r"format = csv.*: delimiter = ';;' must be"
   ):
-    read('', 'a.csv', {'format': "csv(delimiter=';')"})
+    read('', 'a.csv', {'format': "csv(delimiter=';;')"})
 
 
 def test_rows_of_a_table_keep_their_place_and_all_columns():

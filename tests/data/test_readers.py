@@ -182,7 +182,7 @@ ENCODING = '.*; .*config.data.text.(format or )?encoding'
 UNREADABLE = ' cannot be read as .*; .*config.data.text.format.*'
 # By what is wrong: format, content, options, message after the path.
 BROKEN = {
-  'no label': ('tsv', TABLE + 'c\n', {}, r" row 3: no column 'label' .*"),
+  'no label': ('tsv', TABLE + 'c\n', {}, ' row 3: 1 fields, but 2 columns.*'),
   'an empty label': ('tsv', 'text\tlabel\na\t\n', {}, ' row 1: the label .*'),
   'many fields': ('tsv', TABLE + 'a\t1\tb\n', {}, ' row 3: 3 f.*text.format.*'),
   'a table of commas': (
@@ -215,6 +215,9 @@ BROKEN = {
   'an array without a comma': (
     'json', '[{"text": "a", "label": 1} {"text": "b", "label": 2}]', {},
     ' row 1' + UNREADABLE,
+  ),
+  'an empty object': (
+    'json', OBJECTS + '{}', {}, r" row 3: no column 'text' in \[\]" + '; .*'
   ),
   'no object': ('json', OBJECTS + 'null', {}, ' row 3: not a JSON .* null;.*'),
   'half of a pair of surrogates': (

@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.command import modules
 from experiments.command.errors import UserError
 from experiments.data import loading, readers
 from experiments.data.text_files import Text
@@ -162,7 +163,7 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
     ({'unknown_labels': 'keep'}, r"labels = 'keep' must be one of 'error', 'd"),
     ({'format': 'xml'}, "format = 'xml' is not one of"),
     ({'format': 'hub'}, "format = hub: name = '' must be"),
-    ({'format': 'csv(delimiter=":")'}, "delimiter = ':' must be one of comma"),
+    ({'format': 'csv(delimiter=bar)'}, "delimiter = 'bar' must be comma"),
     ({'text_columns': ()}, r'text_columns = \(\) must be at least one'),
     ({'label_depth': -1}, r'text\.label_depth = -1 must be at least 0'),
     ({'encoding': 'utf8x'}, r"text\.encoding = 'utf8x' must be an encoding"),
@@ -203,6 +204,54 @@ def test_each_format_has_texts_without_labels(format, tmp_path):
   source = Text.of(format=format, train=(name,), label_column='')
   rows = source.read(str(tmp_path), 0)['train']
   assert [(row.text, row.label) for row in rows] == [('a b', ''), ('c', '')]
+
+
+def test_a_format_of_ones_own_is_read_anew_and_its_errors_have_their_line(
+  small_config, tmp_path, monkeypatch
+):
+  monkeypatch.setenv('SELFATTN_CACHE', str(tmp_path / 'cache'))
+  modules.search(str(tmp_path))
+  (tmp_path / 'a').write_text('text')
+  data = small_config.data
+  data.source, data.dir = 'text', str(tmp_path)
+  data.text.format, data.text.train = 'mine:Rows', ('a',)
+  data.test_fraction = data.validation_fraction = 0.3
+
+  def words(body):
+    (tmp_path / 'mine.py').write_text(
+      'import dataclasses\n'
+      'from experiments.data.contract import Format\n\n\n'
+      '@dataclasses.dataclass(frozen=True)\nclass Rows(Format):\n'
+      '  def records(self, file, columns, encoding, all_columns):\n'
+      f'    for n in range(20):\n      {body}\n'
+    )
+    loaded = loading.load(from_config(small_config).data, '')
+    return {loaded.row('train', n).text for n in range(4)}
+
+  row = 'yield {"text": f"WORD {n}", "label": str(n % 2)}'
+  for word in ('one', 'two'):
+    assert {text[:3] for text in words(row.replace('WORD', word))} == {word}
+  with pytest.raises(UserError, match=r'mine\.py line 9: .*KeyError'):
+    words('yield {}["no"]')
+
+
+@pytest.mark.parametrize(
+  ('format', 'name'), [('class_folders', 'neg'), ('class_files', 'neg/2.txt')]
+)
+def test_another_file_is_named_as_those_of_a_run_without_labels(
+  format, name, folder, small_config, monkeypatch
+):
+  monkeypatch.chdir(folder / 'train')
+  small_config.task, data = 'masked_tokens', small_config.data
+  data.source, data.dir = 'text', str(folder / 'train')
+  data.text.format, data.text.label_column = format, ''
+  data.text.train = data.text.validation = data.text.test = (name,)
+  settings, run = from_config(small_config).data, folder / 'run'
+  run.mkdir()
+  for file, content in loading.load(settings, '', labels=None).files.items():
+    (run / file).write_text(content)
+  loaded = loading.load_file(settings, str(run), name, {}, None)
+  assert len(loaded.splits['test']) == len(loaded.rows)
 
 
 def test_a_task_without_labels_needs_none(small_config, tmp_path):

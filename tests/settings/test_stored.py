@@ -50,6 +50,10 @@ def test_a_sweep_without_a_key_is_read_with_its_default(config, tmp_path):
   assert [t.settings.train.ema_decay for t in trials] == [0.0, 0.5]
   # Also where this version would name them otherwise.
   assert [trial.name for trial in trials] == ['one', 'two']
+  for broken in ({'trials': [{'seed': 3}]}, {'config': {'format': 2}}):
+    (tmp_path / 'sweep.json').write_text(json.dumps(sweep | broken))
+    with pytest.raises(UserError, match=r'sweep\.json has no|version'):
+      folder.read(str(tmp_path))
 
 
 def test_a_new_option_changes_no_run(config, monkeypatch):
@@ -156,3 +160,10 @@ def test_a_resumed_sweep_says_that_a_class_of_ones_own_has_changed(
   for count in (1, 0):
     changed = write(IDEAS + '# changed', mine, mine | {'seed': 1})
     assert changed == (count, planned)
+
+
+@pytest.mark.parametrize('text', ['[]', '{"seed":', '{"format": 0}'])
+def test_a_damaged_config_is_one_line_with_its_path(text, tmp_path):
+  (tmp_path / 'config.json').write_text(text)
+  with pytest.raises(UserError, match=r'config\.json'):
+    stored.read_settings(str(tmp_path))

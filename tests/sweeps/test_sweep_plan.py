@@ -84,6 +84,7 @@ def test_points_that_are_one_trial_are_trained_once(tmp_path, capfd):
     # Text in quotes or brackets is one value.
     ("config.data.dir=',',';'", 'data.dir', (',', ';')),
     ('config.data.dir="a,b",c', 'data.dir', ('a,b', 'c')),
+    ('config.data.dir="C:\\new","\\""', 'data.dir', ('C:\\new', '"')),
     ('config.data.dir=f(a,(b,c)),[d,e]', 'data.dir', ('f(a,(b,c))', '[d,e]')),
     # An apostrophe inside a word is no quote.
     ("config.data.dir=it's,that's", 'data.dir', ("it's", "that's")),
@@ -126,6 +127,7 @@ def test_values_of_a_grid_have_the_type_of_the_key(text, key, values):
     ('config.seed=1,two', "'two' is not an integer, such as 0"),
     ("config.data.dir='a,b", "quotes or brackets that do not match in .'a,b"),
     ('config.data.dir=(a],b', 'quotes or brackets that do not match'),
+    ('config.data.dir="a"b,c', 'quotes or brackets that do not match'),
   ],
 )
 def test_wrong_values_of_a_grid_are_refused(text, said):

@@ -87,6 +87,18 @@ def test_a_trial_is_marked_failed_before_its_lock_is_released(
   assert refused == [trial.path] * 2
 
 
+def test_a_trial_that_another_process_has_locked_is_not_marked_failed(
+  tmp_path,
+):
+  (trial,) = specs(tmp_path, 1)
+  with locks.held(trial.path):
+    workdir_lib.Workdir(trial.path, 1).set_status('RUNNING', 3)
+    engines.give_up(trial, 'its process died')
+    assert workdir_lib.read_status(trial.path)['status'] == 'RUNNING'
+  engines.give_up(trial, 'its process died')
+  assert workdir_lib.read_status(trial.path)['status'] == 'FAILED'
+
+
 def test_a_trial_keeps_its_id_when_others_are_added(tmp_path):
   path, base = str(tmp_path), make_small_config().to_dict()
 

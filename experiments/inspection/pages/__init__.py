@@ -123,7 +123,9 @@ def _cell(cell, digits: int) -> str:
   if isinstance(cell, Shaded):
     style = f' style="background: rgb(0 114 178 / {0.6 * cell.share:.3f})"'
   if _is_number(value):
-    shown = f'{value:,}' if isinstance(value, int) else f'{value:.{digits}f}'
+    # Of a column of tiny values, all would be 0.
+    form = '.2e' if digits >= _MOST_DECIMALS else f'.{digits}f'
+    shown = f'{value:,}' if isinstance(value, int) else f'{value:{form}}'
     return f'<td class="number"{style}>{shown}</td>'
   text = '' if value is None else escape(value)
   is_long = len(text) > _LONG_TEXT and not isinstance(value, Html)
