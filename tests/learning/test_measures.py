@@ -82,7 +82,7 @@ def test_measures_are_those_of_the_weights_in_float64(changes):
   hparams = program.hparams([settings])
   params = draw(lambda: program.init(hparams).params)
   *_, entropy, distance = program.eval_step(params, BATCH)
-  weights = sown_weights(sown(program.classifier, params, BATCH)[1])
+  weights = sown_weights(sown(program.classifier, params, BATCH))
   weights = np.asarray(weights, np.float64)
   extra = int(program.classifier.has_cls)
   want = [
