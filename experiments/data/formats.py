@@ -230,7 +230,10 @@ class ClassFolders(_Text):
   has_columns = False
 
   def files(self, name, directory, key, is_labelled) -> Files:
-    """Those of the folders, or of the class folders in them; no hidden ones."""
+    """The files of class folders or, without labels, of the folders named.
+
+    Hidden files and folders are left out.
+    """
     place = f'{key} = {name!r}'
     folders = paths(name, directory, key, True)
     if is_labelled:

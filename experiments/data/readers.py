@@ -72,13 +72,13 @@ def refusal(error: Exception, options, path: str, number: int) -> UserError:
   """The error that says which row of a file, or of a split, is wrong."""
   if isinstance(error, InvalidRow):
     return UserError(f'{path} row {number}: {error}')
-  try:
-    # An error of a class of one's own has its line.
-    with options.format.checked():
-      if ':' in options.format.name:
+  if ':' in options.format.name:
+    # Of a class of one's own, with the line of its file.
+    try:
+      with options.format.checked():
         raise error
-  except UserError as own:
-    return own
+    except UserError as refused:
+      return refused
   reason = ' '.join(str(error).split()) or type(error).__name__
   return UserError(
     f'{path} row {number} cannot be read as {options.format}: {reason}; '

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.data.batches import Batch, Examples, eval_batches
 from experiments.learning import steps
-from experiments.learning.tasks import Task, padding_mask
+from experiments.learning.tasks import Task
 from selfattn import analysis
 
 
@@ -56,14 +56,7 @@ def importance(
 def _outputs(classifier, task: Task, params, gates, batch: Batch):
   """Logits with gated heads, and targets."""
   gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
-  targets = steps.eval_targets(task, classifier, batch)
-  logits = classifier.apply(
-    {'params': gated},
-    targets.tokens,
-    padding_mask(targets),
-    label_index_BN=targets.label_index,
-  )
-  return logits, targets
+  return steps.eval_logits(task, classifier, gated, batch)
 
 
 def ones(classifier) -> np.ndarray:

@@ -239,6 +239,18 @@ def eval_targets(task: Task, classifier, batch: Batch) -> Targets:
   return targets_of(task, batch, classifier.vocab_size, bits)
 
 
+def eval_logits(task: Task, classifier, params, batch: Batch):
+  """(logits of a batch without dropout, its targets)."""
+  targets = eval_targets(task, classifier, batch)
+  logits = classifier.apply(
+    {'params': params},
+    targets.tokens,
+    padding_mask(targets),
+    label_index_BN=targets.label_index,
+  )
+  return logits, targets
+
+
 _SAME, _ROWS = PartitionSpec(), PartitionSpec('data')
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from experiments.data import streams
 from experiments.data.batches import eval_batches
 from experiments.learning import steps
-from experiments.learning.tasks import padding_mask
 from experiments.settings import parts
 from experiments.training.compiled import Program
 from experiments.training.evaluation import Evaluated
@@ -89,13 +88,7 @@ def _by_index(
 
   @jax.jit
   def token_losses(params, batch):
-    targets = steps.eval_targets(task, classifier, batch)
-    logits = classifier.apply(
-      {'params': params},
-      targets.tokens,
-      padding_mask(targets),
-      label_index_BN=targets.label_index,
-    )
+    logits, targets = steps.eval_logits(task, classifier, params, batch)
     return task.losses(logits, targets)[0]
 
   index, sums, counts = np.arange(length), np.zeros(length), np.zeros(length)
