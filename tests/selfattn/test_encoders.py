@@ -100,7 +100,7 @@ def test_weights_are_sown_under_jit_remat_and_scan(plain):
 
 
 def test_what_chunks_sow_is_what_the_reference_does(monkeypatch):
-  monkeypatch.setattr(choice, '_CHUNK_SCORES', 3 * B * H * L)
+  monkeypatch.setattr(choice, '_CHUNK_OF_CPU', (3, 0))
   variables = init(classifier(attention('cope')))
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
