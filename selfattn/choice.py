@@ -21,12 +21,11 @@ _KERNEL_OF = {'gpu': 'cudnn', 'tpu': 'pallas_tpu'}
 _PLATFORM_OF = {kernel: platform for platform, kernel in _KERNEL_OF.items()}
 # Heads that cuDNN supports on GPUs before Hopper, too.
 _WIDTH_OF_ALL_GPUS = 128
-# Scores that 'chunked' keeps in memory: those that fit into the caches of a
-# CPU, or that fill an accelerator, where fewer rows than its matmuls are wide
-# would leave most of it idle.
-_CHUNK_SCORES = 2**19
-_CHUNK_SCORES_OF_ACCELERATORS = 2**24
-_CHUNK_ROWS_OF_ACCELERATORS = 128
+# Queries of a chunk, at least, since the matmuls of fewer are slow, and scores
+# that it aims at: those that fit into the caches of a CPU, or that fill an
+# accelerator.
+_CHUNK_OF_CPU = 64, 2**19
+_CHUNK_OF_ACCELERATORS = 128, 2**24
 # Scores of a call above which 'auto' does not form an array of them.
 _MANY_SCORES = 2**26
 
@@ -105,11 +104,9 @@ def choose(
       reason = against and f'{kernel}: {against}'
   rows = L
   if backend == 'chunked':
-    least, most = 1, _CHUNK_SCORES
-    if (platform or platform_of(jax.devices()[0])) != 'cpu':
-      least = _CHUNK_ROWS_OF_ACCELERATORS
-      most = _CHUNK_SCORES_OF_ACCELERATORS
-    rows = min(L, max(least, most // (B * H * M)))
+    is_cpu = (platform or platform_of(jax.devices()[0])) == 'cpu'
+    least, scores = _CHUNK_OF_CPU if is_cpu else _CHUNK_OF_ACCELERATORS
+    rows = min(L, max(least, scores // (B * H * M)))
   return Choice(backend, rows, reason)
 
 

@@ -83,7 +83,7 @@ def differentiated(backend, name, causal, **more):
     return (output**2).sum() + output.sum(), (output, weights)
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(choice, '_CHUNK_SCORES', 3 * B * H * L)
+    patch.setattr(choice, '_CHUNK_OF_CPU', (3, 0))
     return differentiate(arrays(B, L, L, H, K, G=1), params)
 
 

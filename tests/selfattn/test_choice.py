@@ -184,14 +184,14 @@ def test_auto_forms_no_mask_or_bias_of_many_elements(
 
 
 @pytest.mark.parametrize('platform', ['tpu', 'gpu', 'rocm'])
-def test_chunks_of_accelerators_have_at_least_128_rows(platform):
+def test_chunks_have_at_least_as_many_rows_as_matmuls_need(platform):
   rows = {}
   for batch, length in itertools.product((1, 32), (64, 300, 2_048, 32_768)):
     given = facts(shape=(batch, 8, length, length), backend='chunked')
     for name in ('cpu', platform):
       rows[name, batch, length] = choose(**given | {'platform': name}).rows
-  assert rows['cpu', 32, 2_048] == 1
-  assert rows['cpu', 1, 2_048] == 32
+  assert rows['cpu', 32, 2_048] == 64
+  assert rows['cpu', 1, 300] == 218
   assert rows[platform, 32, 2_048] == 128
   assert rows[platform, 1, 32_768] == 128
   assert rows[platform, 1, 2_048] == 1_024
@@ -201,8 +201,8 @@ def test_chunks_of_accelerators_have_at_least_128_rows(platform):
 def test_the_loop_of_a_lowered_program_has_the_chunks_of_its_platform(
   monkeypatch,
 ):
-  monkeypatch.setattr(choice, '_CHUNK_SCORES', 50 * B * H * L)
-  monkeypatch.setattr(choice, '_CHUNK_SCORES_OF_ACCELERATORS', 50 * B * H * L)
+  monkeypatch.setattr(choice, '_CHUNK_OF_CPU', (50, 0))
+  monkeypatch.setattr(choice, '_CHUNK_OF_ACCELERATORS', (128, 0))
   for platform, rows in (('cpu', 50), ('tpu', 128)):
     text = lowered(platform, platform=platform, backend='chunked')
     assert f'tensor<{-(-L // rows)}x{B}x{rows}x{H}x{K}xbf16>' in text

@@ -505,7 +505,7 @@ def test_a_group_of_models_equals_each_alone(name):
 @with_blocks
 def test_the_form_of_a_program_changes_nothing(name, monkeypatch):
   """Distances that are counted, chunks, scan, remat: outputs and gradients."""
-  monkeypatch.setattr(choice, '_CHUNK_SCORES', 2 * B * H * L)
+  monkeypatch.setattr(choice, '_CHUNK_OF_CPU', (2, 0))
   entry, params = BLOCKS[name], program(name)[1]
   mask = np.arange(L)[None] < np.array([[L], [4]])
   plain = run(name, X, WEIGHT, full(padding_mask=mask))
