@@ -8,9 +8,11 @@ IMDB: TRAIN and TEST are its tables. A model that FILE has is not trained again.
 """
 
 import importlib.metadata
+import itertools
 import json
 import math
 import pathlib
+import statistics
 import sys
 
 import numpy as np
@@ -89,30 +91,42 @@ def bits_per_byte(model, tokens: torch.Tensor, length: int) -> float:
 def main(train_path: str, test_path: str, output: str) -> None:
   """Trains each model that the file lacks, and writes the file."""
   path, versions = pathlib.Path(output), ('torch', 'x-transformers')
-  versions = {name: importlib.metadata.version(name) for name in versions}
-  origin = {'commit': provenance.commit(), 'machine': provenance.machine()}
-  rows = json.loads(path.read_text())['rows'] if path.exists() else []
-  if DEVICE == 'cuda':
-    origin['device'] = torch.cuda.get_device_name()
-  known = {(row['method'], row['seed']) for row in rows}
+  origin = {
+    'commit': provenance.commit(),
+    'machine': provenance.machine(),
+    'device': DEVICE if DEVICE == 'cpu' else torch.cuda.get_device_name(),
+    'versions': {name: importlib.metadata.version(name) for name in versions},
+  }
+  trials = json.loads(path.read_text())['trials'] if path.exists() else []
+  known = {(trial['method'], trial['seed']) for trial in trials}
   texts, test = read(train_path, 10_000_000), read(test_path, 200_000)
-  for seed in range(3):
-    for method in METHODS:
-      if (method, seed) in known:
-        continue
-      model = train(method, seed, texts)
-      row = {
-        'method': method,
-        'seed': seed,
-        'parameters': sum(p.numel() for p in model.parameters()),
-        'bits_per_byte': {n: bits_per_byte(model, test, n) for n in LENGTHS},
-      }
-      rows.append(row)
-      command = 'python scripts/language_model_peer.py TRAIN TEST FILE'
-      content = {'command': command, **origin, 'versions': versions}
-      content['rows'] = rows
-      path.write_text(json.dumps(content, indent=1) + '\n')
-      print(row, flush=True)
+  for seed, method in itertools.product(range(3), METHODS):
+    if (method, seed) in known:
+      continue
+    model = train(method, seed, texts)
+    trial = {
+      'method': method,
+      'seed': seed,
+      'parameters': sum(p.numel() for p in model.parameters()),
+      'bits_per_byte': {
+        str(length): bits_per_byte(model, test, length) for length in LENGTHS
+      },
+    }
+    trials.append(trial | origin)
+    print(trial, flush=True)
+    content = {
+      'command': 'python scripts/language_model_peer.py TRAIN TEST FILE',
+      'rows': [mean(method, trials) for method in METHODS],
+      'trials': trials,
+    }
+    path.write_text(json.dumps(content, indent=1) + '\n')
+
+
+def mean(method: str, trials: list[dict]) -> dict:
+  """The means over the seeds of a method."""
+  losses = [x['bits_per_byte'] for x in trials if x['method'] == method]
+  means = {n: statistics.fmean(x[n] for x in losses) for n in losses[0]}
+  return {'method': method, 'n': len(losses), 'bits_per_byte': means}
 
 
 if __name__ == '__main__':
