@@ -8,8 +8,8 @@ evaluation prints the accuracy by length.
         --workdir=runs/mqar
     bash scripts/run.sh experiments.evaluate --workdir=runs/mqar
 
-With one head of 64 channels and rotary positions, the accuracy is 0.995 on
-texts of 64 tokens, and 0.93, 0.80 and 0.69 on 128, 256 and 512 (seed 0).
+With torch's initial values, the accuracy of `rotary` on validation is 0.9988;
+with Flax's, it is 0.08 even after 2,000 steps (seed 2).
 
 Every position method, in a causal encoder:
 
@@ -29,6 +29,7 @@ def get_config():
   config.data.max_length = 512
   config.model.encoder = 'attention(causal=True)'
   config.model.position = 'rotary'
+  config.model.block = 'pre(kernel_init=torch)'
   config.model.num_layers = 2
   config.model.num_heads = 1
   config.model.embed_dim = 64
@@ -36,7 +37,7 @@ def get_config():
   config.model.dropout_rate = 0.0
   config.optimizer.learning_rate = 1e-2
   config.optimizer.weight_decay = 0.01
-  config.train.steps = 2_000
+  config.train.steps = 1_500
   config.train.batch_size = 32
   config.train.eval_every = 500
   return config
