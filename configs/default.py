@@ -29,9 +29,10 @@ def position_methods(max_len=None):
     max_len: positions of the methods with tables of them; None: their default.
   """
   for name, method in POSITIONS.items():
-    option = method.length_option
-    call = f'{name}({option}={max_len})' if option and max_len else name
-    changes = {'model.position': call}
+    has_table = method.length_option == 'max_len'
+    call = f'{name}(max_len={max_len})' if has_table and max_len else name
+    # DAPE changes the biases of another method.
+    changes = {'model.position': 'kerple+dape' if name == 'dape' else call}
     if method.causal_only:
       changes['model.encoder'] = 'attention(causal=True)'
     yield changes

@@ -8,8 +8,8 @@ evaluation prints the accuracy by length.
         --workdir=runs/mqar
     bash scripts/run.sh experiments.evaluate --workdir=runs/mqar
 
-With torch's initial values, the accuracy of `rotary` on validation is 0.9988;
-with Flax's, it is 0.08 even after 2,000 steps (seed 2).
+Kernels are initialised as in configs/language_model.py. With Glorot's uniform
+values, rotary learnt it with two of three seeds in 2,000 steps.
 
 Every position method, in a causal encoder:
 
@@ -23,9 +23,9 @@ from configs import default
 def get_config():
   """Differences from configs/default.py."""
   config = default.get_config()
-  # With a head of its own, 1,250 updates of it are too few to begin.
   config.task = 'classify_tokens(tied=True)'
-  config.data.source = 'mqar(vocab_size=2048, num_pairs=16, train=20000)'
+  # As many texts as are read: none is seen twice.
+  config.data.source = 'mqar(vocab_size=2048, num_pairs=16, train=48000)'
   config.data.max_length = 512
   config.model.encoder = 'attention(causal=True)'
   config.model.position = 'rotary'

@@ -85,6 +85,7 @@ def _write_names(axis, ends) -> None:
         'arrowstyle': '-',
         'color': colour,
         'linewidth': 0.5,
+        'linestyle': ':',
         'relpos': (0, 0.5),
       },
     )

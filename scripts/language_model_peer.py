@@ -97,14 +97,14 @@ def main(train_path: str, test_path: str, output: str) -> None:
     'device': DEVICE if DEVICE == 'cpu' else torch.cuda.get_device_name(),
     'versions': {name: importlib.metadata.version(name) for name in versions},
   }
-  trials = json.loads(path.read_text())['trials'] if path.exists() else []
-  known = {(trial['method'], trial['seed']) for trial in trials}
+  rows = json.loads(path.read_text())['rows'] if path.exists() else []
+  known = {(row['method'], row['seed']) for row in rows}
   texts, test = read(train_path, 10_000_000), read(test_path, 200_000)
   for seed, method in itertools.product(range(3), METHODS):
     if (method, seed) in known:
       continue
     model = train(method, seed, texts)
-    trial = {
+    row = {
       'method': method,
       'seed': seed,
       'parameters': sum(p.numel() for p in model.parameters()),
@@ -112,19 +112,20 @@ def main(train_path: str, test_path: str, output: str) -> None:
         str(length): bits_per_byte(model, test, length) for length in LENGTHS
       },
     }
-    trials.append(trial | origin)
-    print(trial, flush=True)
+    rows.append(row | origin)
+    print(row, flush=True)
+    methods = dict.fromkeys(row['method'] for row in rows)
     content = {
       'command': 'python scripts/language_model_peer.py TRAIN TEST FILE',
-      'rows': [mean(method, trials) for method in METHODS],
-      'trials': trials,
+      'rows': rows,
+      'table': [mean(method, rows) for method in methods],
     }
     path.write_text(json.dumps(content, indent=1) + '\n')
 
 
-def mean(method: str, trials: list[dict]) -> dict:
+def mean(method: str, rows: list[dict]) -> dict:
   """The means over the seeds of a method."""
-  losses = [x['bits_per_byte'] for x in trials if x['method'] == method]
+  losses = [row['bits_per_byte'] for row in rows if row['method'] == method]
   means = {n: statistics.fmean(x[n] for x in losses) for n in losses[0]}
   return {'method': method, 'n': len(losses), 'bits_per_byte': means}
 
