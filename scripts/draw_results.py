@@ -16,12 +16,12 @@ from selfattn.positions import POSITIONS
 ROOT = pathlib.Path(__file__).parent.parent
 # Files of the table on docs/language_models.md.
 LENGTHS = ('lengths_methods',)
-# Chance of each task on long strings.
+# Of each task, chance on long strings, and the files of its scores.
 TASKS = {
-  'a_before_b': 0.5,
-  'even_pairs': 0.51,
-  'flip_flop': 0.5,
-  'cycle_navigation': 0.2,
+  'a_before_b': (0.5, ['a_before_b']),
+  'even_pairs': (0.51, ['even_pairs']),
+  'flip_flop': (0.5, ['flip_flop', 'flip_flop_newest']),
+  'cycle_navigation': (0.2, ['cycle_navigation']),
 }
 KINDS = {
   'no positions': (),
@@ -93,20 +93,26 @@ def _write_names(axis, ends) -> None:
 
 def by_task(axis) -> None:
   """Accuracy on strings of 21 to 100 tokens; trained on up to 20."""
-  scores = {
-    task: {row['model.position.name']: row['test']['mean'] for row in rows}
-    for task in TASKS
-    if (rows := results.rows(task))
-  }
+  scores = [
+    {
+      row.get('model.position.name') or row['model.position']: row['test']
+      for file in files
+      for row in results.rows(file)
+    }
+    for _, files in TASKS.values()
+  ]
   names = sorted(
-    set.intersection(*(set(of_task) for of_task in scores.values())),
-    key=lambda name: -sum(of_task[name] for of_task in scores.values()),
+    set.union(*map(set, scores)),
+    key=lambda name: -sum(x[name]['mean'] for x in scores if name in x),
   )
   table = np.array(
-    [[of_task[name] for of_task in scores.values()] for name in names]
+    [
+      [x[name]['mean'] if name in x else np.nan for x in scores]
+      for name in names
+    ]
   )
   # From chance to all right, so that columns can be compared.
-  chance = np.array(list(TASKS.values()))
+  chance = np.array([chance for chance, _ in TASKS.values()])
   axis.imshow(
     (table - chance) / (1 - chance),
     cmap='Blues',
@@ -115,7 +121,8 @@ def by_task(axis) -> None:
     aspect='auto',
   )
   for (row, column), score in np.ndenumerate(table):
-    axis.text(column, row, f'{score:.2f}', ha='center', va='center', fontsize=7)
+    text = '' if np.isnan(score) else f'{score:.2f}'
+    axis.text(column, row, text, ha='center', va='center', fontsize=7)
   axis.set_xticks(range(len(TASKS)), list(TASKS), rotation=20, ha='right')
   axis.set_yticks(range(len(names)), names, fontsize=8)
   axis.set_title('accuracy on strings of 21 to 100 tokens', fontsize=9)
