@@ -86,7 +86,7 @@ def test_chunked_needs_little_memory_for_long_sequences():
   call = attention.Call(method, Softmax(4), 'chunked', (1, 8192, 4, 32))
   arrays = [jax.ShapeDtypeStruct(call.shape, jnp.float32)] * 3
   program = jax.jit(attention.gradient(call)).lower(*arrays, ({}, {})).compile()
-  assert program.memory_analysis().temp_size_in_bytes < 32 * 2**20
+  assert program.memory_analysis().temp_size_in_bytes < 48 * 2**20
 
 
 def test_attention_suite(call_command, tmp_path):
