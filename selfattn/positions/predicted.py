@@ -20,8 +20,9 @@ class RePo(Position):
   to an eighth of the width. The first layers rotate as `rotary` does.
 
   Attributes:
-    start: share of the layers that are the first ones, rounded down; that of
-      the paper's model, of 16 layers, is 5.
+    start: share of the layers that are the first ones, rounded: 5 of 16, as in
+      the paper, and 1 of 2. Without any, the tokens of a bidirectional encoder
+      have no order.
     base: base of the angles.
   """
 
@@ -69,7 +70,9 @@ class RePo(Position):
   def _turned(self, x_BLHK, tokens):
     count = self.head_dim // 2
     rates_R = self.base ** (-jnp.arange(count) / count)
-    reads = self.layer.value(lambda n: n >= int(self.start * self.layer.count))
+    reads = self.layer.value(
+      lambda n: n >= round(self.start * self.layer.count)
+    )
     position_BL1 = jnp.asarray(tokens.positions, jnp.float32)[..., None]
     position_BLH = jnp.where(reads > 0, tokens.state, position_BL1)
     return turned(x_BLHK, position_BLH[..., None] * rates_R[None, None, None])
