@@ -15,7 +15,7 @@ from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Files of the table on docs/language_models.md.
-LENGTHS = ('lengths_methods',)
+LENGTHS = ('lengths_methods', 'lengths_more')
 # Of each task, chance on long strings, and the files of its scores.
 TASKS = {
   'a_before_b': (0.5, ['a_before_b']),
