@@ -5,8 +5,8 @@
     bash scripts/run.sh experiments.evaluate --workdir=runs/stories \
         --lengths=64,128,256,512,1024
 
-Initial values are those of x-transformers: after 300 steps of `rotary`, they
-were the best of six on validation.
+The initialisation is that of x-transformers: after 300 steps of `rotary`, it
+was the best of six on validation.
 
 The table of docs/language_models.md, of IMDB's reviews, PATH being a folder
 with train.tsv and test.tsv:

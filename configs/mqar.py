@@ -8,8 +8,8 @@ evaluation prints the accuracy by length.
         --workdir=runs/mqar
     bash scripts/run.sh experiments.evaluate --workdir=runs/mqar
 
-Kernels are initialised as in configs/language_model.py. With Glorot's uniform
-values, rotary learnt it with two of three seeds in 2,000 steps.
+Kernels are initialised as in configs/language_model.py: with Glorot's uniform
+values, `rotary` does not learn it with every seed.
 
 Every position method, in a causal encoder:
 

@@ -35,8 +35,10 @@ KINDS = {
 
 def kind(name: str) -> str:
   """What a method does, as the headings of docs/positions.md say it."""
-  causal = POSITIONS[name].causal_only
-  hooks = positions.make({name: {}}, 64, 4, causal, 1000).hooks
+  names = [part.partition('(')[0] for part in name.split('+')]
+  causal = any(POSITIONS[part].causal_only for part in names)
+  options: dict[str, dict] = {part: {} for part in names}
+  hooks = positions.make(options, 64, 4, causal, 1000).hooks
   # What reads the text may also rotate or have a bias.
   kinds = [of for of, any_of in KINDS.items() if hooks & set(any_of)]
   return kinds[-1] if kinds else 'no positions'
@@ -54,7 +56,7 @@ def by_length(axes) -> None:
       name = row['model.position']
       lengths = [int(length) for length in row['by_length']]
       bits = [at_length['mean'] for at_length in row['by_length'].values()]
-      if kind(name.partition('(')[0]) == of:
+      if kind(name) == of:
         axis.plot(lengths, bits, 'o-', markersize=2.5, linewidth=1.2, zorder=3)
         ends.append((bits[-1], lengths[-1], name, axis.lines[-1].get_color()))
       else:
@@ -103,7 +105,7 @@ def by_task(axis) -> None:
   ]
   names = sorted(
     set.union(*map(set, scores)),
-    key=lambda name: -sum(x[name]['mean'] for x in scores if name in x),
+    key=lambda name: -np.mean([x[name]['mean'] for x in scores if name in x]),
   )
   table = np.array(
     [

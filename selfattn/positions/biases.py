@@ -31,17 +31,15 @@ class T5(Bias):
   """A scalar per head and bucket of distances (Raffel et al. 2020, 2.1).
 
   Half of the buckets of a side have one distance each; those of the other half
-  grow logarithmically up to max_distance, and the last one has all larger
-  distances, too. Each side has half of the buckets; in a causal encoder,
-  earlier keys have all.
+  grow logarithmically; distances from max_distance on share the last one. Each
+  side has half of the buckets; in a causal encoder, earlier keys have all.
 
   T5 does not scale scores. Here they are scaled by K^-1/2, and the bias is
   added after that, so that it has the same effect.
 
   Attributes:
     num_buckets: rows of the table.
-    max_distance: distance at which the last bucket of a side ends, but for the
-      larger distances that it has, too.
+    max_distance: distance from which on all share the last bucket of a side.
     shared: whether all layers share one table, as in T5, or have one each.
     init_std: standard deviation at initialisation. As large as a score: heads
       that begin with equal biases are slow to break symmetry.
