@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 LENGTHS = ('lengths_methods', 'lengths_more')
 # Of each task, chance on long strings, and the files of its scores.
 TASKS = {
-  'a_before_b': (0.5, ['a_before_b']),
+  'a_before_b': (0.5, ['a_before_b', 'a_before_b_newest']),
   'even_pairs': (0.51, ['even_pairs', 'even_pairs_newest']),
   'flip_flop': (0.5, ['flip_flop', 'flip_flop_newest']),
   'cycle_navigation': (0.2, ['cycle_navigation']),
