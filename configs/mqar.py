@@ -8,8 +8,9 @@ evaluation prints the accuracy by length.
         --workdir=runs/mqar
     bash scripts/run.sh experiments.evaluate --workdir=runs/mqar
 
-Kernels are initialised as in configs/language_model.py: with Glorot's uniform
-values, `rotary` does not learn it with every seed.
+At this budget `learned`, `rotary`, `alibi` and `t5` learn it: the accuracy on
+validation is above 0.94 (seed 0). With one head, 1,500 steps and a rate of 1e-2,
+`learned` and `t5` stay at chance.
 
 Every position method, in a causal encoder:
 
@@ -25,21 +26,21 @@ def get_config():
   config = default.get_config()
   config.task = 'classify_tokens(tied=True)'
   # As many texts as are read: none is seen twice.
-  config.data.source = 'mqar(vocab_size=2048, num_pairs=16, train=48000)'
+  config.data.source = 'mqar(vocab_size=2048, num_pairs=16, train=96000)'
   config.data.max_length = 512
   config.model.encoder = 'attention(causal=True)'
   config.model.position = 'rotary'
   config.model.block = 'pre(kernel_init=torch)'
   config.model.num_layers = 2
-  config.model.num_heads = 1
+  config.model.num_heads = 4
   config.model.embed_dim = 64
   config.model.mlp_dim = 64
   config.model.dropout_rate = 0.0
-  config.optimizer.learning_rate = 1e-2
+  config.optimizer.learning_rate = 3e-3
   config.optimizer.weight_decay = 0.01
-  config.train.steps = 1_500
+  config.train.steps = 3_000
   config.train.batch_size = 32
-  config.train.eval_every = 500
+  config.train.eval_every = 1_000
   return config
 
 
