@@ -85,7 +85,7 @@ def bits_per_byte(model, tokens: torch.Tensor, length: int) -> float:
   total = 0.0
   for start in range(0, len(tokens) - 1, length):
     total += losses(model, tokens[None, start : start + length + 1]).sum()
-  return float(total) / (len(tokens) * math.log(2))
+  return float(total) / ((len(tokens) - 1) * math.log(2))
 
 
 def main(train_path: str, test_path: str, output: str) -> None:

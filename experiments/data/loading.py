@@ -79,7 +79,7 @@ class Data:
       )
     if split in self.num_bytes:
       scores['bits_per_byte'] = streams.bits_per_byte(
-        scores['loss'], examples, self.num_bytes[split]
+        scores['loss'], len(examples.tokens), self.num_bytes[split]
       )
     return scores
 

@@ -132,7 +132,11 @@ def windows(tokens: np.ndarray, length: int, stride: int = 0) -> Examples:
   return Examples(tokens, starts, lengths, np.zeros(len(starts), np.int32))
 
 
-def bits_per_byte(loss: float, examples: Examples, num_bytes: int) -> float:
-  """From the mean loss of a split, in nats per token that is predicted."""
-  predicted = int(examples.lengths.sum()) - len(examples)
-  return loss * predicted / (num_bytes * math.log(2))
+def bits_per_byte(loss: float, num_tokens: int, num_bytes: int) -> float:
+  """From the mean loss of a text, in nats per token that is predicted.
+
+  Args:
+    num_tokens: of the text, with its first one, which is not predicted.
+    num_bytes: of the text.
+  """
+  return loss * num_tokens / (num_bytes * math.log(2))

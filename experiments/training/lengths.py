@@ -69,12 +69,11 @@ def evaluate(
   stride = stride or length
   examples = streams.windows(tokens, length, stride)
   sums, counts = _by_index(run, examples, length, stride, batch_tokens)
-  total = sums.sum()
-  loss = float(total / counts.sum())
+  loss = float(sums.sum() / counts.sum())
   return LengthLoss(
     length,
     loss,
-    float(total / (num_bytes * math.log(2))),
+    streams.bits_per_byte(loss, len(tokens), num_bytes),
     math.exp(min(loss, 88.0)),
     _by_position(sums, counts),
   )
@@ -91,9 +90,11 @@ def _by_index(
     logits, targets = steps.eval_logits(task, classifier, params, batch)
     return task.losses(logits, targets)[0]
 
-  index, sums, counts = np.arange(length), np.zeros(length), np.zeros(length)
-  rows_of_batch = max(batch_tokens // length, 1)
-  for rows, batch in eval_batches(examples, rows_of_batch, (length + 1,)):
+  # A text may have fewer tokens than a window.
+  most = int(examples.lengths.max()) - 1
+  index, sums, counts = np.arange(most), np.zeros(most), np.zeros(most)
+  rows_of_batch = max(batch_tokens // most, 1)
+  for rows, batch in eval_batches(examples, rows_of_batch, (most + 1,)):
     losses = np.asarray(token_losses(run.params, batch))[: len(rows)]
     is_read = index < examples.lengths[rows, None] - 1
     is_first = np.asarray(rows)[:, None] == 0

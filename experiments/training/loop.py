@@ -128,8 +128,10 @@ def _evaluated(
     if lengths.unsupported(program, length):
       continue
     windows = streams.windows(examples.tokens, length)
-    fewer = max(rows * program.settings.data.max_length // length, 1)
-    of_length = scores_of(windows, fewer, (length + 1,))
+    # A text may have fewer tokens than a window.
+    most = int(windows.lengths.max()) - 1
+    fewer = max(rows * program.settings.data.max_length // most, 1)
+    of_length = scores_of(windows, fewer, (most + 1,))
     for of_trial, more in zip(scores, of_length, strict=True):
       of_trial[f'bits_per_byte_{length}'] = more['bits_per_byte']
   return scores

@@ -75,6 +75,23 @@ def test_a_stride_of_the_window_is_no_overlap(run, loaded):
   assert loss(run, loaded, 24, 24) == loss(run, loaded, 24)
 
 
+def test_a_window_longer_than_the_text_is_the_text(run, loaded):
+  tokens = loaded.splits['test'].tokens[:30]
+  one, other = (
+    lengths.evaluate(run, tokens, 30, length, 0, 64) for length in (29, 10**8)
+  )
+  assert one == other._replace(length=29)
+
+
+def test_of_bytes_nats_and_bits_are_the_same_loss(trained, run, loaded):
+  result = trained[1]
+  for loss_of, bits in [
+    (result['loss'], result['bits_per_byte']),
+    (loss(run, loaded, 8).loss, loss(run, loaded, 8).bits_per_byte),
+  ]:
+    assert loss_of / np.log(2) == pytest.approx(bits, rel=1e-12)
+
+
 @pytest.mark.parametrize('stride', [0, 5])
 def test_the_loss_by_position_averages_to_the_loss(run, loaded, stride):
   measured = loss(run, loaded, 24, stride)
