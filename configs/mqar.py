@@ -1,6 +1,6 @@
-"""Multi-query associative recall (Arora et al. 2023): train on 64 tokens.
+"""Multi-query associative recall (Arora et al. 2023): train on 32 tokens.
 
-A text is keys, each with its value, and asks for each key once more among
+A text is eight keys, each with its value, and asks for each key once more among
 random words; the test has as many texts of 64, 128, 256 and 512 tokens, and
 evaluation prints the accuracy by length.
 
@@ -8,9 +8,9 @@ evaluation prints the accuracy by length.
         --workdir=runs/mqar
     bash scripts/run.sh experiments.evaluate --workdir=runs/mqar
 
-At this budget `learned`, `rotary`, `alibi` and `t5` learn it: the accuracy on
-validation is above 0.94 (seed 0). With one head, 1,500 steps and a rate of 1e-2,
-`learned` and `t5` stay at chance.
+At this budget `rotary` and `learned` learn it: after 1,000 steps, the accuracy
+on validation is above 0.97 (seed 0). With 16 pairs in 64 tokens, `learned`
+needs twice as many steps.
 
 Every position method, in a causal encoder:
 
@@ -26,7 +26,9 @@ def get_config():
   config = default.get_config()
   config.task = 'classify_tokens(tied=True)'
   # As many texts as are read: none is seen twice.
-  config.data.source = 'mqar(vocab_size=2048, num_pairs=16, train=96000)'
+  config.data.source = (
+    'mqar(vocab_size=2048, num_pairs=8, length=32, train=128000)'
+  )
   config.data.max_length = 512
   config.model.encoder = 'attention(causal=True)'
   config.model.position = 'rotary'
@@ -38,8 +40,8 @@ def get_config():
   config.model.dropout_rate = 0.0
   config.optimizer.learning_rate = 3e-3
   config.optimizer.weight_decay = 0.01
-  config.train.steps = 3_000
-  config.train.batch_size = 32
+  config.train.steps = 2_000
+  config.train.batch_size = 64
   config.train.eval_every = 1_000
   return config
 
