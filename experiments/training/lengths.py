@@ -66,9 +66,10 @@ def evaluate(
       count, apart from the first window, of which all do; 0: `length`.
     batch_tokens: tokens of a batch, at most, if a window has not more.
   """
-  stride = stride or length
-  examples = streams.windows(tokens, length, stride)
-  sums, counts = _by_index(run, examples, length, stride, batch_tokens)
+  # A text may have fewer tokens than a window.
+  most = min(length, len(tokens) - 1)
+  examples = streams.windows(tokens, most, stride)
+  sums, counts = _by_index(run, examples, most, stride or most, batch_tokens)
   loss = float(sums.sum() / counts.sum())
   return LengthLoss(
     length,
@@ -90,11 +91,9 @@ def _by_index(
     logits, targets = steps.eval_logits(task, classifier, params, batch)
     return task.losses(logits, targets)[0]
 
-  # A text may have fewer tokens than a window.
-  most = int(examples.lengths.max()) - 1
-  index, sums, counts = np.arange(most), np.zeros(most), np.zeros(most)
-  rows_of_batch = max(batch_tokens // most, 1)
-  for rows, batch in eval_batches(examples, rows_of_batch, (most + 1,)):
+  index, sums, counts = np.arange(length), np.zeros(length), np.zeros(length)
+  rows_of_batch = max(batch_tokens // length, 1)
+  for rows, batch in eval_batches(examples, rows_of_batch, (length + 1,)):
     losses = np.asarray(token_losses(run.params, batch))[: len(rows)]
     is_read = index < examples.lengths[rows, None] - 1
     is_first = np.asarray(rows)[:, None] == 0

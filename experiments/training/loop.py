@@ -127,9 +127,9 @@ def _evaluated(
   for length in train.eval_lengths:
     if lengths.unsupported(program, length):
       continue
-    windows = streams.windows(examples.tokens, length)
     # A text may have fewer tokens than a window.
-    most = int(windows.lengths.max()) - 1
+    most = min(length, len(examples.tokens) - 1)
+    windows = streams.windows(examples.tokens, most)
     fewer = max(rows * program.settings.data.max_length // most, 1)
     of_length = scores_of(windows, fewer, (most + 1,))
     for of_trial, more in zip(scores, of_length, strict=True):

@@ -36,7 +36,7 @@ def make_config(**changes):
 def trained(tmp_path_factory):
   """(workdir, result) of a small language model."""
   path = tmp_path_factory.mktemp('lm') / 'run'
-  config = make_config(**{'train.eval_lengths': (8, 40)})
+  config = make_config(**{'train.eval_lengths': (8, 40, 10**8)})
   return path, run_lib.run(config, str(path), Signals())
 
 
@@ -60,7 +60,7 @@ def test_the_window_of_training_has_the_loss_of_the_run(trained, run, loaded):
   _, result = trained
   measured = loss(run, loaded, WINDOW)
   np.testing.assert_allclose(measured.loss, result['loss'], rtol=1e-5)
-  for length in (8, 40):
+  for length in (8, 40, 10**8):
     np.testing.assert_allclose(
       loss(run, loaded, length).bits_per_byte,
       result[f'bits_per_byte_{length}'],
