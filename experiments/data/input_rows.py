@@ -69,6 +69,11 @@ def options_of(trained: Text, path: str, changes: dict[str, Any]) -> Text:
       'files; rows to predict are of one file'
     )
   if not format.has_columns:
+    if 'text_columns' in changes:
+      raise UserError(
+        f'{_PREFIX}text_columns = {changes["text_columns"]} must not be given '
+        f'for {_PREFIX}format = {options.format}, which has no columns'
+      )
     named = {'text_columns': (formats.TEXT,), 'encoding': 'utf-8'} | named
   elif format is not trained.format.entry:
     named = {'encoding': 'utf-8'} | named

@@ -43,8 +43,11 @@ def stored(
 ) -> Selection:
   """The Selection of select(rows, source, settings, reader), made once.
 
-  The key is a JSON value, all that the rows depend on.
+  The key is a JSON value, all that the rows depend on. With a reader of one's
+  own, whose code may change, it is made each time.
   """
+  if not type(reader).__module__.startswith('experiments.'):
+    return select(rows, source, settings, reader)
   options = [list(source.classes), source.unknown_labels]
   names = ('dir', 'seed', 'validation_fraction', 'test_fraction')
   names += ('num_folds', 'fold', 'split_by')
@@ -107,17 +110,17 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   if source.is_stream:
     # Its pieces are often blank, or equal.
     return Selection(labelled, facts, [])
-  classes = labels if isinstance(reader, Classes) else []
-  return Selection(labelled, facts, dropped + problems(rows, labelled, classes))
+  lines = dropped + problems(rows, labelled)
+  if isinstance(reader, Classes):
+    of_splits = {
+      split: values[rows.labels[labelled[split]]] for split in SPLITS
+    }
+    lines += missing(of_splits, labels)
+  return Selection(labelled, facts, lines)
 
 
-def problems(
-  rows: Rows, splits: dict[str, np.ndarray], classes: list[str]
-) -> list[str]:
-  """Messages about probable mistakes in the rows of splits, with examples.
-
-  `classes` are their names; empty where labels are no classes.
-  """
+def problems(rows: Rows, splits: dict[str, np.ndarray]) -> list[str]:
+  """Messages about probable mistakes in the texts of splits, with examples."""
   is_blank = {split: rows.is_blank(splits[split]) for split in splits}
   doubts = [
     (f'empty {split} texts', split, is_blank[split]) for split in splits
@@ -134,16 +137,19 @@ def problems(
       lines.append(
         f'{text}: {is_doubted.sum()} of {len(splits[split])} ({places})'
       )
-  if not classes:
-    return lines
-  of_names, _ = Classes().values(rows.names, classes)
-  for split, chosen in splits.items():
-    of_rows = of_names[rows.labels[chosen]]
-    missing = np.flatnonzero(np.bincount(of_rows, minlength=len(classes)) == 0)
-    if len(missing):
+  return lines
+
+
+def missing(values: dict[str, np.ndarray], classes: list[str]) -> list[str]:
+  """Messages about classes without texts; values are their indices by split."""
+  lines = []
+  for split, of_rows in values.items():
+    counts = np.bincount(of_rows, minlength=len(classes))
+    absent = np.flatnonzero(counts == 0)
+    if len(absent):
       lines.append(
-        f'classes without {split} texts: {len(missing)} of {len(classes)} '
-        f'({first(repr(classes[index]) for index in missing)})'
+        f'classes without {split} texts: {len(absent)} of {len(classes)} '
+        f'({first(repr(classes[index]) for index in absent)})'
       )
   return lines
 

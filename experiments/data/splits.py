@@ -50,6 +50,8 @@ def hold_out_last(
   rows: Rows, chosen: np.ndarray, fraction: float
 ) -> tuple[np.ndarray, np.ndarray]:
   """Splits a range of rows: (the rest, the last `fraction` of the bytes)."""
+  if not len(chosen):
+    return chosen, chosen
   first, end = rows.offsets[chosen[0]], rows.offsets[chosen[-1] + 1]
   begin = end - int(fraction * (end - first))
   count = int((rows.offsets[chosen] < begin).sum())

@@ -24,7 +24,8 @@ JOINS = ('space', 'pair')
 def _is_encoding(name: str) -> bool:
   try:
     return bool(codecs.lookup(name))
-  except LookupError:
+  # ValueError: a name that is not ASCII, or has a NUL.
+  except (LookupError, ValueError):
     return False
 
 
@@ -145,11 +146,13 @@ class Text(Dataset):
     another way, or allow an empty one. A ValueError says that there is no
     label.
     """
-    labels = labels_lib.parts(cells[0])
+    labels = None
     if self.label_columns:
       labels = labels_lib.marked(self.label_columns, cells)
     elif self.label_separator:
       labels = labels_lib.separated(cells[0], self.label_separator)
+    elif self.format.entry.has_lists:
+      labels = labels_lib.parts(cells[0])
     if labels is not None:
       return labels_lib.joined(map(self._shown, labels))
     if not cells[0]:
@@ -207,7 +210,7 @@ class Text(Dataset):
     format = self.format.make()
     if format.has_files and not os.path.isdir(directory):
       raise UserError(f'config.data.dir = {directory!r} is not a folder')
-    listed = {raw for raw, _ in map(named, self.labels)}
+    listed = {self._cut(raw) for raw, _ in map(named, self.labels)}
     are_folders = isinstance(format, ClassFolders) and listed
     return {
       split: dict.fromkeys(
@@ -216,7 +219,7 @@ class Text(Dataset):
         for label, path in format.files(
           name, directory, f'config.data.text.{split}', self.label_column != ''
         )
-        if not are_folders or label is None or label in listed
+        if not are_folders or label is None or self._cut(label) in listed
       )
       for split in SPLITS
       if getattr(self, split)
@@ -252,10 +255,13 @@ class Text(Dataset):
       yield Row(text, shown[raw], path, number)
 
   def _shown(self, raw: str) -> str:
-    parts = raw.split(':')
-    raw = ':'.join(parts[: self.label_depth or len(parts)])
+    raw = self._cut(raw)
     names = dict(reversed([*map(named, self.labels)]))
     return names.get(raw) or raw
+
+  def _cut(self, raw: str) -> str:
+    levels = raw.split(':')
+    return ':'.join(levels[: self.label_depth or len(levels)])
 
 
 def _pair(columns: Sequence[str]) -> tuple[str, str]:

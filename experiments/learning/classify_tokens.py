@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
-import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples
@@ -67,8 +66,12 @@ class ClassifyTokens(Task):
     """The metrics of a split, and the mean accuracy of texts by length."""
     del raw
     measured = self.scores(outputs, examples.labels)
+    table = Table(list(measured), [list(measured.values())])
     _, correct, counts = outputs
-    hits = correct / np.maximum(counts, 1)
-    report = reports.of_lengths(examples.lengths, hits)
-    report.tables.insert(0, Table(list(measured), [list(measured.values())]))
+    has_labels = counts > 0
+    if not has_labels.any():
+      return Report({}, [table])
+    hits = correct[has_labels] / counts[has_labels]
+    report = reports.of_lengths(examples.lengths[has_labels], hits)
+    report.tables.insert(0, table)
     return report

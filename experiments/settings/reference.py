@@ -50,10 +50,11 @@ def described(name: str, config: Any = None) -> str:
   """The text of --help on all keys, '', or on what is named; else a UserError.
 
   A name is a key or a part of one, such as position or model; an entry of a
-  table, such as rotary; or `module:Class`. Values are those of the config;
-  None: the defaults.
+  table, such as rotary; or `module:Class`. Values are those of the config, or
+  else the defaults.
   """
-  values, texts = flat_keys(config or default_config()), meanings()
+  texts, values = meanings(), flat_keys(default_config())
+  values |= flat_keys(config or {})
   if not name:
     return '\n'.join(_key(key, values[key], texts[key]) for key in texts)
   name = name.removeprefix('config.')

@@ -142,7 +142,8 @@ def _check_labels(text: Text, task: Call, require) -> None:
   )
   for name in ('label_columns', 'label_separator'):
     require(
-      not getattr(text, name) or not isinstance(labels, Classes | Numbers),
+      not getattr(text, name)
+      or not isinstance(labels, Classes | Numbers | TokenLabels),
       f'data.text.{name}',
       f'empty for config.task = {task}; multilabel has texts of several labels',
     )

@@ -1,12 +1,15 @@
 """The data of a run is deterministic and fixed by its workdir."""
 
+import dataclasses
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
 from experiments.data import encoding, loading, selection
 from experiments.data import rows as rows_lib
-from experiments.data.labels import CLASSES
+from experiments.data.labels import CLASSES, Classes
 from experiments.data.rows import Row
 from experiments.settings.settings import from_config
 
@@ -243,15 +246,14 @@ FILES = {'train': 'f.tsv', 'validation': 'v.tsv', 'test': 't.tsv'}
 CLEAN = {'train': TRAIN, 'validation': OTHERS['validation'], 'test': KNOWN}
 LATE = [*numbered('late', 6, 'Bug '), *numbered('later', 5, 'bill ing')]
 ALIKE = [('x', 'Bug '), ('y', 'bill ing')]
-# By what is wrong: splits, names of classes, messages.
+# By what is wrong: splits, messages.
 PROBLEMS = {
-  'nothing': ({}, ['billing', 'bug'], []),
+  'nothing': ({}, []),
   'empty texts': (
     {
       'train': [('', 'bug'), *TRAIN, (' \t', 'bug'), ('', 'billing')],
       'test': [*KNOWN, ('', 'bug')],
     },
-    [],
     [
       'empty train texts: 3 of 18 (f.tsv:1, f.tsv:17, f.tsv:18)',
       'empty test texts: 1 of 3 (t.tsv:3)',
@@ -265,7 +267,6 @@ PROBLEMS = {
       ],
       'test': [*KNOWN, ('Crash 30', 'bug')],
     },
-    [],
     [
       'validation texts also in train (equal but for case and space): 2 of 3 '
       '(v.tsv:1, v.tsv:3)',
@@ -273,28 +274,59 @@ PROBLEMS = {
       '(t.tsv:3)',
     ],
   ),
-  'classes without texts': (
-    {'test': [('a', 'bug')]},
-    ['billing', 'bug', 'late'],
-    [
-      "classes without train texts: 1 of 3 ('late')",
-      "classes without validation texts: 1 of 3 ('late')",
-      "classes without test texts: 2 of 3 ('billing', 'late')",
-    ],
-  ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize('name', PROBLEMS)
 def test_what_is_probably_wrong_is_said_with_counts_and_rows(name):
-  changed, classes, messages = PROBLEMS[name]
+  changed, messages = PROBLEMS[name]
   rows = rows_lib.gather(
     {
       split: rows_of(*pairs, file=FILES[split])
       for split, pairs in (CLEAN | changed).items()
     }
   )
-  assert selection.problems(rows, rows.splits(), classes) == messages
+  assert selection.problems(rows, rows.splits()) == messages
+
+
+def test_classes_without_texts_are_named():
+  values = {'train': np.array([0, 1, 1]), 'test': np.array([1])}
+  assert selection.missing(values, ['billing', 'bug', 'late']) == [
+    "classes without train texts: 1 of 3 ('late')",
+    "classes without test texts: 2 of 3 ('billing', 'late')",
+  ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Polarity(Classes):
+  """Classes of stars, as a reader of one's own may make them."""
+
+  cut: ClassVar[str] = '3'
+
+  def names(self, train):
+    return ['high', 'low']
+
+  def values(self, strings, names):
+    shown = ['high' if string > self.cut else 'low' for string in strings]
+    return super().values(shown, names)
+
+
+def test_a_reader_of_ones_own_names_classes_and_is_never_stale(
+  small_config, tmp_path, monkeypatch
+):
+  monkeypatch.setenv('SELFATTN_CACHE', str(tmp_path / 'cache'))
+  lines = [f'word {n}\t{n % 5 + 1}' for n in range(60)]
+  (tmp_path / 'train.tsv').write_text('\n'.join(['text\tlabel', *lines]))
+  small_config.data.source, small_config.data.dir = 'text', str(tmp_path)
+  small_config.data.test_fraction = 0.2
+  settings = from_config(small_config).data
+  counts = []
+  for cut in '31':
+    monkeypatch.setattr(Polarity, 'cut', cut)
+    loaded = loading.load(settings, '', labels=Polarity())
+    assert loaded.label_facts.names == ('high', 'low')
+    counts.append(loaded.label_facts.counts[0])
+  assert counts[1] > 1.5 * counts[0]
 
 
 def test_many_unknown_tokens_are_said_with_a_vocabulary_without(

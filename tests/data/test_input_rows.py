@@ -34,6 +34,11 @@ def test_lines_are_read_to_the_letter():
     assert texts == ['a', None, 'çé', 'd\u2028d', '\x0ce \rx', None, '€']
 
 
+def test_lines_have_no_columns():
+  with pytest.raises(UserError, match=r'text_columns = s must not .* = lines'):
+    input_rows.options_of(Text.of(), '', {'text_columns': 's'})
+
+
 def test_rows_of_a_pipe_do_not_wait_for_later_ones():
   source, target = os.pipe()
   with open(source, 'rb') as file:

@@ -176,6 +176,20 @@ def test_loss_in_nats_is_bits_per_byte_of_the_text():
   assert bits == pytest.approx(100 * 2.0 / np.log(2) / 250)
 
 
+def test_a_stream_without_a_byte_is_refused(tmp_path):
+  write(tmp_path)
+  (tmp_path / 'folder').mkdir()
+  (tmp_path / 'folder' / 'empty').touch()
+  changes = {
+    'data.text.format': 'class_folders',
+    'data.text.train': ('folder',),
+    'data.source': "stream(separator='')",
+    'data.test_fraction': 0.1,
+  }
+  with pytest.raises(UserError, match='the train split is empty'):
+    load(make_config(tmp_path, **changes))
+
+
 @pytest.mark.parametrize(
   ('changes', 'key'),
   [

@@ -88,6 +88,21 @@ def test_folders_of_other_labels_are_not_read(folder):
   assert pairs(rows) == [('', 'pos'), ('c', 'x')]
 
 
+def test_folders_are_listed_by_the_levels_of_their_labels_that_count(tmp_path):
+  write(tmp_path, {f'train/{name}/0': name for name in ('A:x', 'A:y', 'B')})
+  options = {'format': 'class_folders', 'labels': ('A', 'B')}
+  rows = read(tmp_path, **options, label_depth=1, train=('train',))['train']
+  assert pairs(rows) == [('A:x', 'A'), ('A:y', 'A'), ('B', 'B')]
+
+
+def test_a_cell_of_a_table_is_no_list(tmp_path):
+  labels = ['[1]', '[0, 1]', '[1, 0]', '[true]']
+  lines = ['text\tlabel', *(f'a\t{label}' for label in labels)]
+  write(tmp_path, {'a.tsv': '\n'.join(lines)})
+  rows = read(tmp_path, train=('a.tsv',))['train']
+  assert [row.label for row in rows] == labels
+
+
 @pytest.mark.parametrize(
   ('name', 'message'),
   [
@@ -100,6 +115,12 @@ def test_what_is_no_text_in_a_class_folder_is_named(name, message, folder):
   write(folder, {name: '\xff'})
   with pytest.raises(UserError, match=message):
     read(folder, format='class_folders', train=('train',))
+
+
+@pytest.mark.parametrize('name', ['latin-one', '\udce9', 'a\0b'])
+def test_what_is_no_encoding_is_refused(name):
+  with pytest.raises(UserError, match=r'encoding = .* must be an encoding'):
+    Text.of(encoding=name)
 
 
 def test_what_names_no_file_of_its_format_is_refused(folder):

@@ -1,11 +1,15 @@
 """Labels of tokens: how they are read, and what is refused."""
 
+import json
+
 import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
 from experiments.data import loading
+from experiments.data.batches import Examples
 from experiments.data.token_labels import TokenLabels
+from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.settings.settings import from_config
 
 ROWS = ['text\tlabel', 'the cat saw it\t_ B _ A', 'a-b c\tA _', 'no\t_']
@@ -48,6 +52,33 @@ def test_a_class_that_train_lacks_is_one_line(small_config, tmp_path):
   settings = from_config(small_config).data
   with pytest.raises(UserError, match="label 'C' is not '_' or one of"):
     loading.load(settings, '', labels=TokenLabels())
+
+
+def test_a_list_is_no_label_of_tokens(small_config, tmp_path):
+  settings_of(small_config, tmp_path, [], 'byte')
+  rows = [{'text': 'Ada Rome', 'label': ['PER', 'LOC']}] * 3
+  (tmp_path / 'rows.tsv').write_text('\n'.join(map(json.dumps, rows)))
+  small_config.data.text.format = 'json'
+  settings = from_config(small_config).data
+  with pytest.raises(UserError, match=r'one string, .* not the list \["LOC"'):
+    loading.load(settings, '', labels=TokenLabels())
+  small_config.data.text.label_separator = ' '
+  with pytest.raises(UserError, match=r'label_separator = .* must be empty'):
+    from_config(small_config)
+
+
+def test_accuracy_by_length_is_of_texts_with_labels():
+  task, counts = ClassifyTokens(), np.array([2.0, 0.0, 1.0])
+  labels = np.zeros((3, 2, 2), int)
+  examples = Examples(
+    np.zeros(9, int), np.arange(3), np.array([5, 7, 5]), labels
+  )
+  outputs = counts, np.array([2.0, 0.0, 0.0]), counts
+  report = task.report(outputs, outputs, examples)
+  assert report.values['mean_over_lengths'] == 0.5
+  assert [r['count'] for r in report.values['by_length']] == [2]
+  outputs = (np.zeros(3),) * 3
+  assert not task.report(outputs, outputs, examples).values
 
 
 @pytest.mark.parametrize(
