@@ -137,11 +137,12 @@ def _sweep(values, workdir: str) -> None:
     folder.write(workdir, base, specs)
   report = results.report_at_end(workdir, values, specs)
   app.print_result(report)
-  failed = report['trials'].get('FAILED', 0)
+  ends = [workdir_lib.read_status(spec.path).get('status') for spec in chosen]
+  failed = ends.count('FAILED')
   if failed:
     words = [word for word in provenance.command() if word != '--retry']
     again = provenance.shell_line([*words, '--retry'])
-    raise Failed(f'{failed} of {len(specs)} trials; to retry: {again}')
+    raise Failed(f'{failed} of {len(chosen)} trials; to retry: {again}')
   unfinished = engines.unfinished(chosen)
   if unfinished:
     raise Interrupted(

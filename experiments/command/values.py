@@ -105,12 +105,17 @@ def unquoted(text: str) -> str:
   return re.sub(r'\\([\'"\\])', r'\1', matched[2])
 
 
+def is_section(value: object) -> bool:
+  """Whether a value of a config has keys of its own."""
+  return isinstance(value, ConfigDict | dict)
+
+
 def flat_keys(config, prefix: str = '') -> dict[str, object]:
   """Dotted keys and values of a ConfigDict or dict, sections included."""
   keys: dict[str, object] = {}
   for name, value in config.items():
     keys[f'{prefix}{name}'] = value
-    if isinstance(value, ConfigDict | dict):
+    if is_section(value):
       keys |= flat_keys(value, f'{prefix}{name}.')
   return keys
 

@@ -62,9 +62,9 @@ def _settings(compared: Comparison) -> str:
   """The table of settings, with the values of all repetitions drawn; HTML."""
   header, body = tables.cells(compared)
   done = [entry for entry in compared.table if entry['n']]
-  seen = [v for e in done for s in comparison.SPLITS for v in _values(e, s)]
+  seen = [v for e in done for s in comparison.SPLITS for v in _values(e[s])]
   drawn = [
-    charts.strip([_values(entry, split) for split in comparison.SPLITS], seen)
+    charts.strip([_values(entry[split]) for split in comparison.SPLITS], seen)
     if entry['n']
     else ''
     for entry in compared.table
@@ -83,9 +83,9 @@ def _settings(compared: Comparison) -> str:
   return pages.table(header, rows) + ''.join(map(pages.paragraph, texts))
 
 
-def _values(entry: Mapping, split: str) -> list[float]:
+def _values(score: Mapping) -> list[float]:
   """The scores of all trials of a setting that is done."""
-  return [value for unit in entry[split]['values'].values() for value in unit]
+  return [value for unit in score['values'].values() for value in unit]
 
 
 def _figures(specs: list[Spec], compared: Comparison) -> str:
@@ -138,7 +138,7 @@ def _by_length(compared: Comparison) -> str:
   """Bits per byte on test by length of the window, a curve per setting."""
   curves = {
     entry['setting']: [
-      _point(int(length), score['values'])
+      _point(int(length), _values(score))
       for length, score in entry['by_length'].items()
     ]
     for entry in compared.table[:_MOST]
@@ -155,7 +155,7 @@ def _against(compared: Comparison, key: str, keys: Sequence[str]) -> str:
   named = names.of([{k: entry[k] for k in others} for entry in done])
   curves: dict[str, list[Point]] = {}
   for name, entry in zip(named, done, strict=True):
-    point = _point(entry[key], _values(entry, 'validation'))
+    point = _point(entry[key], _values(entry['validation']))
     curves.setdefault(name, []).append(point)
   shown = {
     name: sorted(points, key=lambda point: point.x)
@@ -191,7 +191,7 @@ def _surface(compared: Comparison, key: str, other: str) -> str:
   """The metric by two swept numbers, of their best setting; HTML."""
   best = {}
   for entry in (entry for entry in compared.table if entry['n']):
-    point = _point(0, _values(entry, 'validation'))
+    point = _point(0, _values(entry['validation']))
     best.setdefault((entry[key], entry[other]), point)
   seen = [point.y for point in best.values()]
   worst = min(seen) if compared.sign > 0 else max(seen)

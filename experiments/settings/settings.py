@@ -251,7 +251,12 @@ def default_values() -> dict[str, Any]:
 
 def from_config(config) -> Settings:
   """Settings from a ConfigDict or the like nested dict, or a UserError."""
-  values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
-  settings = schema.read(Settings, plain(values))
+  settings = incomplete(config)
   validation.check(settings)
   return settings
+
+
+def incomplete(config) -> Settings:
+  """Settings as of `from_config`, each valid alone, of which no run is made."""
+  values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
+  return schema.read(Settings, plain(values))

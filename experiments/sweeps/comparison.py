@@ -176,33 +176,40 @@ def _entry(
   trials: list[tuple[dict, Spec]], metric: str, units: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, float]]:
   """What the table has of the trials of a setting; test scores by unit."""
-  values: dict[str, dict[str, list]] = {split: {} for split in SPLITS}
-  entry: dict[str, Any] = {'n': 0, 'missing': 0}
+  columns = {split: f'best/{split}/{metric}' for split in SPLITS}
+  scored, missing = [], 0
   for row, spec in trials:
-    scores = {split: row[f'best/{split}/{metric}'] for split in SPLITS}
-    if None in scores.values():
-      # A model that cannot read windows of a length has no metric of it.
-      entry['missing'] += row['status'] != 'DONE'
-      continue
-    entry['n'] += 1
-    flat = spec.settings.flat()
-    unit = ', '.join(str(flat[key]) for key in units)
-    for split, score in scores.items():
-      values[split].setdefault(unit, []).append(score)
-  means: dict[str, float] = {}
-  for split in SPLITS if entry['n'] else ():
-    means = {unit: statistics.fmean(v) for unit, v in values[split].items()}
-    entry[split] = interval(list(means.values())) | {'values': values[split]}
+    if None not in [row[column] for column in columns.values()]:
+      scored.append((row, spec))
+    # A model that cannot read windows of a length has no metric of it.
+    elif row['status'] != 'DONE':
+      missing += 1
+  entry: dict[str, Any] = {'n': len(scored), 'missing': missing}
+  for split, column in columns.items() if scored else ():
+    entry[split] = _of_units(scored, column, units)
   by_length = {}
   for length in trials[0][1].settings.train.eval_lengths:
     column = f'best/test/{LENGTH}_{length}'
-    bits = [row[column] for row, _ in trials if row[column] is not None]
-    if bits:
-      by_length[str(length)] = interval(bits) | {'values': bits}
+    read = [trial for trial in trials if trial[0][column] is not None]
+    if read:
+      by_length[str(length)] = _of_units(read, column, units)
   if by_length:
     entry['by_length'] = by_length
-  # Those of the last split, which is test.
-  return entry, means
+  test = entry['test']['values'] if scored else {}
+  return entry, {unit: statistics.fmean(v) for unit, v in test.items()}
+
+
+def _of_units(
+  trials: list[tuple[dict, Spec]], column: str, units: Sequence[str]
+) -> dict[str, Any]:
+  """The `interval` of the means of all units, and their `values`."""
+  values: dict[str, list[float]] = {}
+  for row, spec in trials:
+    flat = spec.settings.flat()
+    unit = ', '.join(str(flat[key]) for key in units)
+    values.setdefault(unit, []).append(row[column])
+  means = [statistics.fmean(of_unit) for of_unit in values.values()]
+  return interval(means) | {'values': values}
 
 
 def _rank(entry: dict, sign: int) -> tuple:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from experiments.command.errors import UserError
 from experiments.settings import stored
-from experiments.settings.settings import from_config
+from experiments.settings.settings import incomplete
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import buckets, locks
@@ -41,7 +41,8 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
     if os.path.exists(path):
       before = _read(workdir)
       place = f'--workdir={buckets.origin(workdir)} is a sweep'
-      old, new = from_config(before['config']), from_config(base)
+      # Without what the trials override, they may be no settings of a run.
+      old, new = incomplete(before['config']), incomplete(base)
       stored.check_equal(old, new, place)
       # Those that are there keep their ids.
       trials = before['trials'] | trials

@@ -28,6 +28,7 @@ from experiments.command.errors import UserError, in_file, nearest
 from experiments.command.log import log
 from experiments.command.values import (
   flat_keys,
+  is_section,
   kind_of,
   parse_tuple,
   split,
@@ -102,7 +103,7 @@ def grid(text: str, config) -> list[dict]:
   no such key, or for a value of another type.
   """
   name, _, values = text.partition('=')
-  keys = {f'config.{key}': value for key, value in flat_keys(config).items()}
+  keys = {f'config.{key}': value for key, value in _leaves(config).items()}
   if not values:
     raise UserError(f'--grid={text} is not config.KEY=VALUE,VALUE')
   if name not in keys:
@@ -230,9 +231,15 @@ def _shapes(settings: Settings, loaded: loading.Data):
   return state.params
 
 
+def _leaves(config) -> dict[str, object]:
+  """Dotted keys and values of a config, without its sections."""
+  flat = flat_keys(config)
+  return {key: value for key, value in flat.items() if not is_section(value)}
+
+
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
   config = json.loads(json.dumps(base))
-  keys = flat_keys(base)
+  keys = _leaves(base)
   for key, value in overrides.items():
     if key not in keys:
       raise UserError(f'config.{key} is not a key{nearest(key, list(keys))}')

@@ -89,11 +89,8 @@ def _plus_minus(score: dict | None, sign: str = '') -> str:
   if score is None:
     return ''
   if score['n'] < LEAST and 'values' in score:
-    values = score['values']
-    units = (
-      values.values() if isinstance(values, dict) else [[v] for v in values]
-    )
-    return ', '.join(f'{statistics.fmean(unit):.4f}' for unit in units)
+    means = map(statistics.fmean, score['values'].values())
+    return ', '.join(f'{mean:.4f}' for mean in means)
   shown = f'{score["mean"]:{sign}.4f}'
   if score['half_width'] is not None:
     return f'{shown} ± {score["half_width"]:.4f}'

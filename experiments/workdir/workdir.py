@@ -202,7 +202,9 @@ def give_up(path: str, config: str, reason: str) -> None:
   it stays as it is. The text of config.json is written unless it exists.
   """
   with contextlib.suppress(OSError, Failed, UserError):
-    if read_status(path).get('status', 'RUNNING') == 'RUNNING':
+    status = read_status(path).get('status', 'RUNNING')
+    # INTERRUPTED: it has failed before its training went on.
+    if status in ('RUNNING', 'INTERRUPTED'):
       os.makedirs(path, exist_ok=True)
       if not os.path.exists(os.path.join(path, 'config.json')):
         write_atomic(os.path.join(path, 'config.json'), config)

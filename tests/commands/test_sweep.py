@@ -349,6 +349,8 @@ def test_a_failing_trial_stops_no_other_and_can_be_retried(
   assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}
   told, _, line = said.splitlines()[-1].partition('; to retry: ')
   assert told == 'failed: 1 of 2 trials'
+  # That of another command is none of this one.
+  assert sweep(*flags, '--trial_ids=1')[0] == 0
   (victim / 'checkpoints').unlink()
   _, printed, _ = sweep(*flags)
   assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}

@@ -88,7 +88,11 @@ def test_a_sweep_without_results_has_a_page(monkeypatch):
 
 def test_lengths_of_windows_are_a_chart():
   found = compared()
-  bits = {'128': {'values': [2.0, 2.2]}, '256': {'values': [3.0, 3.4]}}
+  of_seeds = {'128': (2.0, 2.2), '256': (3.0, 3.4)}
+  bits = {
+    length: {'values': {'0': [one], '1': [other]}}
+    for length, (one, other) in of_seeds.items()
+  }
   found.table[1]['by_length'] = bits
   chart = sweep_page._by_length(found)
   assert re.findall('<title>(.*?)</title>', chart) == [

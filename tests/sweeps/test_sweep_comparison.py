@@ -316,6 +316,29 @@ def test_a_setting_that_changes_less_is_named_by_its_defaults(tmp_path):
   assert naming.over == ('seed',)
 
 
+def test_lengths_have_the_intervals_of_the_metric(tmp_path):
+  """Seeds of one split of the data are one value."""
+  base = make_small_config()
+  base.task, base.data.source = 'next_token', 'stories'
+  base.model.encoder = 'attention(causal=True)'
+  base.checkpoint.best_metric = 'bits_per_byte_8'
+  base.train.eval_lengths = (8,)
+  pairs = [(split, seed) for split in range(3) for seed in range(2)]
+  trials = [{'data.seed': split, 'seed': seed} for split, seed in pairs]
+  rows = [
+    {'trial': index, 'name': str(index), 'status': 'DONE'}
+    | {
+      f'best/{part}/bits_per_byte_8': split + seed / 10
+      for part in ('validation', 'test')
+    }
+    for index, (split, seed) in enumerate(pairs)
+  ]
+  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
+  (entry,) = comparison.compare(rows, specs, '', '').table
+  assert entry['by_length'] == {'8': entry['test']}
+  assert (entry['n'], entry['test']['n']) == (6, 3)
+
+
 def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   """A setting that cannot read a length has nothing there."""
   base = make_small_config()
@@ -347,7 +370,7 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   none, alibi = (entry['by_length'] for entry in found.table)
   assert list(none) == ['8']
   assert alibi['64']['mean'] == pytest.approx(3.2)
-  assert alibi['64']['values'] == [3.0, 3.4]
+  assert alibi['64']['values'] == {'0': [3.0], '1': [3.4]}
   header, body = tables.cells(found)
   assert header[-2:] == ['8 tokens', '64 tokens']
   assert [row[-1] for row in body] == ['', '3.0000, 3.4000']

@@ -99,6 +99,26 @@ def test_a_trial_that_another_process_has_locked_is_not_marked_failed(
   assert workdir_lib.read_status(trial.path)['status'] == 'FAILED'
 
 
+def test_a_trial_that_fails_before_it_goes_on_is_failed(tmp_path):
+  (trial,) = specs(tmp_path, 1)
+  with locks.held(trial.path):
+    workdir_lib.Workdir(trial.path, 1).set_status('INTERRUPTED', 3)
+  engines.give_up(trial, 'the data has changed')
+  status = workdir_lib.read_status(trial.path)
+  assert (status['status'], status['reason']) == (
+    'FAILED',
+    'the data has changed',
+  )
+
+
+def test_what_only_trials_complete_may_be_written_again(tmp_path):
+  base = make_small_config().to_dict()
+  base['data']['source'] = 'text'
+  trials = plan.make(base, [{'data.dir': 'a'}], str(tmp_path))
+  for _ in range(2):
+    folder.write(str(tmp_path), base, trials)
+
+
 def test_a_trial_keeps_its_id_when_others_are_added(tmp_path):
   path, base = str(tmp_path), make_small_config().to_dict()
 
