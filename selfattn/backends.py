@@ -194,7 +194,8 @@ def _facts(
 def _both_sides(query_tokens, key_tokens, shape_BLM) -> tuple[Tokens, Tokens]:
   """Tokens of queries and of keys, with defaults; self-attention has one."""
   B, L, M = shape_BLM
-  query, key = sides(query_tokens, key_tokens, L == M and key_tokens is None)
+  is_one = key_tokens is None or key_tokens is query_tokens
+  query, key = sides(query_tokens, key_tokens, L == M and is_one)
   is_self = key is query
   query = query.with_defaults(L, B)
   return query, query if is_self else key.with_defaults(M, B)

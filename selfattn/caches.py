@@ -53,11 +53,11 @@ def continued(
     ValueError: they do not fit, and that is known.
   """
   end = module.variable('cache', 'end', jnp.zeros, (), jnp.int32)
+  begin = end.value
   if tokens.index is None:
-    begin = end.value
     tokens = tokens.replace(index=begin + jnp.arange(length)[None])
-  else:
-    begin = jnp.asarray(tokens.index)[0, 0].astype(jnp.int32) if length else 0
+  elif length:
+    begin = jnp.asarray(tokens.index)[0, 0].astype(jnp.int32)
   end.value = jnp.asarray(begin + length, jnp.int32)
   fits = jnp.logical_and(begin >= 0, end.value <= cache_len)
   if not isinstance(fits, core.Tracer) and not fits:

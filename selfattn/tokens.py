@@ -134,7 +134,7 @@ def _at_tokens(positions, mask, index):
   if is_known and np.array_equal(positions, index):
     return positions
   if is_known and not isinstance(mask, core.Tracer):
-    return np.where(np.asarray(mask), positions, index)
+    return np.where(np.asarray(mask), positions, 0)
   return jnp.where(mask, positions, 0)
 
 
@@ -174,7 +174,9 @@ def sides(
       'and positions of the keys are not known; give key_tokens, Tokens() if '
       'they have none'
     )
-  return Tokens.of(query_tokens), Tokens.of(key_tokens)
+  query, key = Tokens.of(query_tokens), Tokens.of(key_tokens)
+  # One object would say that they are the same tokens.
+  return query, key.replace() if key is query else key
 
 
 def without_padding(x: jax.Array, tokens: Tokens) -> jax.Array:

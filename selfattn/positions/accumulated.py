@@ -84,8 +84,8 @@ class Selective(Accumulated):
 
   Attributes:
     rank: of the matrix.
-    kernel_size: tokens that the convolution reads, up to each one; 1: none, and
-      a cache is supported.
+    kernel_size: tokens that the convolution reads, up to each one, neighbours
+      in the row, whatever their index; 1: none, and a cache is supported.
     gated: whether a sigmoid of the vector scales the steps of each head.
     base: base of the rates.
   """

@@ -40,8 +40,11 @@ def distance_scores(
   distance_N = distance_range(query, key)
   if distance_N is None:
     return gather(row_scores(q_BHLK, table), row_of(distances(query, key)))
-  # Half of the matmul, where later keys are masked.
-  used_N = distance_N[distance_N <= 0] if causal else distance_N
+  # Half of the matmul, where later keys, by index, have later positions.
+  if causal and np.array_equal(_range(query.index, key.index), distance_N):
+    used_N = distance_N[distance_N <= 0]
+  else:
+    used_N = distance_N
   scores = row_scores(q_BHLK, table[..., row_of(used_N), :])
   num_masked = len(distance_N) - len(used_N)
   return skew(jnp.pad(scores, [(0, 0)] * 3 + [(0, num_masked)]))
@@ -76,12 +79,16 @@ def distance_range(query: Tokens, key: Tokens):
 
   None where a side is traced, differs between rows or is not consecutive.
   """
-  for side in (query.positions, key.positions):
+  return _range(query.positions, key.positions)
+
+
+def _range(query_1L, key_1M):
+  for side in (query_1L, key_1M):
     if not isinstance(side, np.ndarray) or len(side) > 1:
       return None
     if (np.diff(side) != 1).any():
       return None
-  query_L, key_M = query.positions[0], key.positions[0]
+  query_L, key_M = query_1L[0], key_1M[0]
   # Not the range from first to last, which for real numbers may be one longer.
   return key_M[0] - query_L[-1] + np.arange(len(query_L) + len(key_M) - 1)
 

@@ -32,7 +32,8 @@ class Path(Position):
   Attributes:
     rank: rank of the map from the layer's input to w.
     kernel_size: tokens of the short convolution over w, which silu follows; 1:
-      neither. A cache holds no neighbours, so it needs 1.
+      neither. They are neighbours in the row, whatever their index. A cache
+      holds no neighbours, so it needs 1.
   """
 
   rank: int = 32

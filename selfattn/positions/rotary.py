@@ -164,8 +164,9 @@ class XPos(Rotary):
     return jnp.promote_types(dtype, jnp.bfloat16)
 
   def max_length(self):
-    # exp(80) leaves float32 room for queries and keys themselves.
-    return int(2 * 80 * self.scale_base / -np.log(0.4 / 1.4))
+    # exp(80) leaves float32 room for queries and keys themselves. Scores of
+    # later keys grow as much until they are masked.
+    return int(80 * self.scale_base / -np.log(0.4 / 1.4))
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
     q_BLHK, k_BMGK = super().rotate(params, q_BLHK, k_BMGK, query, key)

@@ -32,6 +32,33 @@ def alibi(tokens):
   )[0]
 
 
+@pytest.mark.parametrize('length', [L, M])
+def test_one_object_for_both_sides_of_cross_attention_is_two(length):
+  layer = Attention(12, 2)
+  x, y, tokens = draw(B, L, 12), draw(B, length, 12) + 1, Tokens()
+  params = layer.init(jax.random.key(0), x, y)
+  one = layer.apply(params, x, y, query_tokens=tokens, key_tokens=tokens)[0]
+  two = layer.apply(params, x, y)[0]
+  np.testing.assert_array_equal(one, two)
+  keys = draw(B, length, H, K)
+  np.testing.assert_array_equal(
+    attend(Q, keys, keys, query_tokens=tokens, key_tokens=tokens)[0],
+    attend(Q, keys, keys)[0],
+  )
+
+
+def test_positions_at_padding_need_no_row_of_a_table():
+  method = positions.make({'learned': {'max_len': 3}}, 12, H, False)
+  params = method.init(jax.random.key(0))
+  mask = np.array([[1, 1, 1, 0]])
+  ids = np.array([[0, 1, 2, 9]])
+  known, traced = (
+    method.encoding(params, Tokens(mask, library.asarray(ids)).with_defaults(L))
+    for library in (np, jnp)
+  )
+  np.testing.assert_array_equal(known, traced)
+
+
 @pytest.mark.parametrize(
   ('kind', 'library'), [('uint8', jnp), ('uint32', np), ('int64', np)]
 )

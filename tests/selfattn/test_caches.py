@@ -190,6 +190,11 @@ def test_a_call_without_tokens_changes_no_cache():
   (y, _), after = step(cache, X[:, :0])
   assert y.shape == (B, 0, D)
   jax.tree.map(np.testing.assert_array_equal, cache, after)
+  _, after = layer.apply(
+    {'params': params, **cache}, X[:, :0], cache_len=L, mutable='cache',
+    query_tokens=Tokens(index=np.zeros((1, 0), int)),
+  )  # fmt: skip
+  jax.tree.map(np.testing.assert_array_equal, cache, after)
   with pytest.raises(ValueError, match='cache_len = 9, and the cache holds 8'):
     step(cache, X[:, :1], 9)
 

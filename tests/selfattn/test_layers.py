@@ -12,7 +12,7 @@ import pytest
 from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
-from selfattn.blocks import OfAllLayers, PostNorm
+from selfattn.blocks import OfAllLayers, PostNorm, PreNorm
 from selfattn.encoders import AttentionEncoder
 from selfattn.layers import Layer, period
 from selfattn.normalisers import Differential, Entmax, Sinks, Softmax
@@ -46,6 +46,21 @@ def drawn(encoder):
 
 def outputs(encoder, params):
   return jax.jit(lambda p: encoder.apply({'params': p}, X, TOKENS))(params)
+
+
+@pytest.mark.parametrize(
+  ('block', 'dtype'), [(PostNorm, jnp.bfloat16), (PreNorm, jnp.float32)]
+)
+def test_a_loop_takes_vectors_of_another_type(block, dtype):
+  one = stack(num_layers=4, block=block(parent=None)).clone(dtype=dtype)
+  loop = one.clone(scan=True)
+  other = jnp.float32 if dtype == jnp.bfloat16 else jnp.bfloat16
+  params, x = drawn(one), X.astype(other)
+  outputs = [e.apply({'params': params}, x, TOKENS) for e in (one, loop)]
+  assert outputs[0].dtype == outputs[1].dtype == dtype
+  np.testing.assert_allclose(
+    *(y.astype(jnp.float32) for y in outputs), rtol=0.1, atol=0.1
+  )
 
 
 # --- the layer of a hook and of a normaliser ---------------------------------
