@@ -122,7 +122,9 @@ def _sweep(values, workdir: str) -> None:
   cluster = _cluster(values, workdir)
   specs = _specs(values, base, workdir)
   chosen = _chosen(specs, values.trial_ids)
-  comparison.check(specs, values.metric, values.baseline)
+  # Results are of all trials of the folder.
+  all_specs = folder.with_others(workdir, specs)
+  comparison.check(all_specs, values.metric, values.baseline)
   counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts)

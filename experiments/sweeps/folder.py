@@ -64,6 +64,20 @@ def numbered(workdir: str, specs: list[Spec]) -> list[Spec]:
   return [dataclasses.replace(spec, index=ids[spec.name]) for spec in specs]
 
 
+def with_others(workdir: str, specs: list[Spec]) -> list[Spec]:
+  """The specs, and those that the sweep in `workdir` has beside them."""
+  if not os.path.exists(os.path.join(workdir, _FILE)):
+    return specs
+  stored.search_modules(workdir)
+  known, planned = _read(workdir), {spec.name for spec in specs}
+  others = {
+    name: overrides
+    for name, overrides in known['trials'].items()
+    if name not in planned
+  }
+  return specs + plan.make(known['config'], others.values(), workdir, others)
+
+
 def read(workdir: str, planned: Sequence[Spec] = ()) -> list[Spec]:
   """The specs of the sweep in `workdir`.
 

@@ -8,8 +8,9 @@ import time
 import pytest
 from conftest import make_small_config
 
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.sweeps import engines, folder, plan
+from experiments.sweeps import comparison, engines, folder, plan
 from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
@@ -132,6 +133,16 @@ def test_a_trial_keeps_its_id_when_others_are_added(tmp_path):
   # Equal settings are one trial, in whatever words.
   assert add({'seed': 7, 'model.pool': 'mean'}, {'seed': 8}) == {7: 0, 8: 1}
   assert [spec.settings.seed for spec in folder.read(path)] == [7, 8, 9]
+
+
+def test_trials_of_another_task_are_refused_before_they_are_added(tmp_path):
+  path, base = str(tmp_path), make_small_config().to_dict()
+  folder.write(path, base, plan.make(base, [{'seed': 1}], path))
+  others = plan.make(base, [{'seed': 2}, {'task': 'masked_tokens'}], path)
+  all_trials = folder.with_others(path, others)
+  assert {spec.settings.seed for spec in all_trials} == {0, 1, 2}
+  with pytest.raises(UserError, match='make one sweep per task'):
+    comparison.check(folder.with_others(path, others[1:]), '', '')
 
 
 def test_a_swept_list_is_a_tuple_when_it_is_read(tmp_path):
