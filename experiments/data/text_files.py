@@ -210,7 +210,7 @@ class Text(Dataset):
     format = self.format.make()
     if format.has_files and not os.path.isdir(directory):
       raise UserError(f'config.data.dir = {directory!r} is not a folder')
-    listed = {self._cut(raw) for raw, _ in map(named, self.labels)}
+    listed = {raw for raw, _ in map(named, self.labels)}
     are_folders = isinstance(format, ClassFolders) and listed
     return {
       split: dict.fromkeys(

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data.labels import Classes, Labels, first, parts
+from experiments.data.labels import Classes, Labels, first, joined, parts
 from experiments.data.rows import Rows
 
 # The word of a token that has no label.
@@ -31,7 +31,8 @@ class TokenLabels(Labels):
     """Classes of all tokens, sorted, numbers by value."""
     words: set[str] = set()
     for string in train:
-      if parts(string) is not None:
+      labels = parts(string)
+      if labels is not None and joined(labels) == string:
         raise UserError(
           'labels of tokens must be one string, with spaces between its words, '
           f'and not the list {string:.100}; change the files'

@@ -65,17 +65,12 @@ def numbered(workdir: str, specs: list[Spec]) -> list[Spec]:
 
 
 def with_others(workdir: str, specs: list[Spec]) -> list[Spec]:
-  """The specs, and those that the sweep in `workdir` has beside them."""
+  """Those of the sweep in `workdir`, if there is one, then the others."""
   if not os.path.exists(os.path.join(workdir, _FILE)):
     return specs
-  stored.search_modules(workdir)
-  known, planned = _read(workdir), {spec.name for spec in specs}
-  others = {
-    name: overrides
-    for name, overrides in known['trials'].items()
-    if name not in planned
-  }
-  return specs + plan.make(known['config'], others.values(), workdir, others)
+  planned = {spec.name: spec for spec in specs}
+  known = [planned.pop(spec.name, spec) for spec in read(workdir, specs)]
+  return [*known, *planned.values()]
 
 
 def read(workdir: str, planned: Sequence[Spec] = ()) -> list[Spec]:

@@ -40,11 +40,10 @@ def distance_scores(
   distance_N = distance_range(query, key)
   if distance_N is None:
     return gather(row_scores(q_BHLK, table), row_of(distances(query, key)))
-  # Half of the matmul, where later keys, by index, have later positions.
-  if causal and np.array_equal(_range(query.index, key.index), distance_N):
+  used_N, by_index_N = distance_N, _range(query.index, key.index)
+  if causal and by_index_N is not None and (by_index_N == distance_N).all():
+    # Half of the matmul: keys that are masked are those of later positions.
     used_N = distance_N[distance_N <= 0]
-  else:
-    used_N = distance_N
   scores = row_scores(q_BHLK, table[..., row_of(used_N), :])
   num_masked = len(distance_N) - len(used_N)
   return skew(jnp.pad(scores, [(0, 0)] * 3 + [(0, num_masked)]))

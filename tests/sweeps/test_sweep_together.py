@@ -10,7 +10,7 @@ from conftest import make_small_config
 
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.sweeps import comparison, engines, folder, plan
+from experiments.sweeps import comparison, engines, folder, names, plan
 from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
@@ -143,6 +143,16 @@ def test_trials_of_another_task_are_refused_before_they_are_added(tmp_path):
   assert {spec.settings.seed for spec in all_trials} == {0, 1, 2}
   with pytest.raises(UserError, match='make one sweep per task'):
     comparison.check(folder.with_others(path, others[1:]), '', '')
+
+
+def test_settings_are_checked_by_the_names_that_results_have(tmp_path):
+  path, base = str(tmp_path), make_small_config().to_dict()
+  keys = 'optimizer.learning_rate', 'optimizer.weight_decay'
+  folder.write(path, base, plan.make(base, [{keys[0]: 0.1}], path))
+  more = plan.make(base, [{keys[1]: 0.2}, {keys[0]: 0.1}], path)
+  checked = names.of_specs(folder.with_others(path, more)).names
+  folder.write(path, base, more)
+  assert checked == names.of_specs(folder.read(path)).names
 
 
 def test_a_swept_list_is_a_tuple_when_it_is_read(tmp_path):
