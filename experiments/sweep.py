@@ -139,8 +139,8 @@ def _sweep(values, workdir: str) -> None:
     folder.write(workdir, base, specs)
   report = results.report_at_end(workdir, values, specs)
   app.print_result(report)
-  ends = [workdir_lib.read_status(spec.path).get('status') for spec in chosen]
-  failed = ends.count('FAILED')
+  statuses = [workdir_lib.read_status(spec.path) for spec in chosen]
+  failed = sum(status.get('status') == 'FAILED' for status in statuses)
   if failed:
     words = [word for word in provenance.command() if word != '--retry']
     again = provenance.shell_line([*words, '--retry'])

@@ -164,11 +164,11 @@ class Stack(Encoder):
     if scans and sow_layers is not None:
       raise ValueError('sow_layers needs scan=False')
     scanned = self.num_layers - self.num_layers % size if scans else 0
-    if scanned and not self._template().normalises_output:
-      # The type of what each block returns.
-      x_BLD = x_BLD.astype(jnp.promote_types(x_BLD.dtype, self.dtype))
-    elif scanned:
-      x_BLD = x_BLD.astype(self.dtype)
+    if scanned:
+      # A loop takes vectors of the type that its blocks return.
+      sums = jnp.promote_types(x_BLD.dtype, self.dtype)
+      is_normed = self._template().normalises_output
+      x_BLD = x_BLD.astype(self.dtype if is_normed else sums)
     width, carry = x_BLD.shape[-1], (x_BLD, first_BLGK)
     if scanned:
       carry = self._scan(carry, of_all, scanned)

@@ -65,7 +65,7 @@ def numbered(workdir: str, specs: list[Spec]) -> list[Spec]:
 
 
 def with_others(workdir: str, specs: list[Spec]) -> list[Spec]:
-  """Those of the sweep in `workdir`, if there is one, then the others."""
+  """The specs that the sweep in `workdir` has once these are added to it."""
   if not os.path.exists(os.path.join(workdir, _FILE)):
     return specs
   planned = {spec.name: spec for spec in specs}
