@@ -61,9 +61,3 @@ def sweep_tasks():
   for name, algorithm in ALGORITHMS.items():
     task = 'classify_tokens' if algorithm.has_token_labels else 'classify'
     yield {'data.source': strings(name), 'task': task}
-
-
-def sweep_samplings():
-  """Consecutive positions, and randomised ones (Ruoss et al. 2023)."""
-  for name in ('consecutive', 'randomised'):
-    yield {'model.position_sampling': name}

@@ -37,10 +37,3 @@ def get_config():
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
 sweep_choice = small_text.sweep_choice
-
-
-def sweep_pairs():
-  """How the two texts are told from each other."""
-  yield {}
-  yield {'model.pair_positions': 'run_on'}
-  yield {'model.pair_positions': 'run_on', 'data.text.join': 'space'}

@@ -45,10 +45,7 @@ def sweep_choice():
   yield {'model.pool': 'mean'}
   yield {'model.pool': 'attentive'}
   yield {'model.dropout_rate': 0.5}
-  yield {'model.word_dropout_rate': 0.1}
   yield {'optimizer.learning_rate': 1e-3}
   yield {'optimizer.weight_decay': 0.1}
   yield {'optimizer.weight_decay': 1.0}
   yield {'optimizer.label_smoothing': 0.0}
-  yield {'train.steps': 1_400}
-  yield {'train.ema_decay': 0.99}

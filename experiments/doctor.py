@@ -36,7 +36,7 @@ def main(values) -> None:
     'commit': str(provenance.commit()),
     'machine': provenance.machine(),
     **_computed(),
-    'data cache': store.default_folder(),
+    'data cache': store.default_folder() or 'none',
   }
   facts |= {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES)}
   for name, text in facts.items():

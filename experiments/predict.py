@@ -44,6 +44,9 @@ from experiments.training import answers, run_flags
 
 # Flags that apply to --prompt alone.
 _OF_PROMPT = ('max_new_tokens', 'temperature', 'top_p', 'seed')
+_OF_TEXTS = (
+  'text', 'input', 'json', 'min_probability', 'calibrated', 'batch_size',
+)  # fmt: skip
 
 
 def load(
@@ -110,6 +113,8 @@ def _check_task(task: Call, path: str, min_probability: float) -> None:
       'experiments.evaluate for its scores on a split, experiments.inspect '
       '--text for its attention'
     )
+  if not 0 <= min_probability <= 1:
+    raise UserError(f'min_probability = {min_probability} must be from 0 to 1')
   if min_probability and not task.entry.has_probabilities:
     raise UserError(
       f'min_probability = {min_probability} must be 0 for config.task = '
@@ -203,8 +208,11 @@ def _check(values) -> None:
 
 def _generate(values, workdir: str) -> None:
   """Prints the prompt and what follows it."""
-  if values.text or values.input is not None or values.json:
-    raise UserError('--prompt excludes --text, --input and --json')
+  refuse(values, _OF_TEXTS, 'and --prompt exclude one another')
+  for name in input_rows.changed(values):
+    raise UserError(
+      f'--config.data.text.{name} and --prompt exclude one another'
+    )
   encoding.check_texts([values.prompt], '--prompt')
   app.import_frozen('experiments.training.generation')
   from experiments.command import processes

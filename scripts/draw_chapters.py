@@ -1,4 +1,4 @@
-"""Draws every figure in docs/: those of the chapters, and of trained models.
+"""Draws the figures of the chapters, and those of trained models, in docs/.
 
     bash scripts/run.sh python scripts/draw_chapters.py
 
@@ -36,30 +36,6 @@ TEXTS = (
 def save(name, figure):
   figure.savefig(DOCS / f'{name}.png', dpi=plots.DPI)
   print(DOCS / f'{name}.png', flush=True)
-
-
-def encoding():
-  """P as an encoder sows it."""
-  length, width = 60, 32
-  encoder = selfattn.AttentionEncoder(
-    num_layers=1,
-    num_heads=4,
-    mlp_dim=64,
-    position=Sinusoidal(width, 4, False),
-    dtype=jnp.float32,
-  )
-  x, padding_mask = jnp.zeros((1, length, width)), jnp.ones((1, length), bool)
-  variables = encoder.init(jax.random.key(0), x, padding_mask)
-  _, sown = encoder.apply(variables, x, padding_mask, mutable='intermediates')
-  (P,) = sown['intermediates']['P']
-  figure = plots.show_heatmaps(
-    np.asarray(P)[None].swapaxes(-1, -2),
-    xlabel='position',
-    ylabel='column of P',
-    figsize=(7, 3),
-    cmap='RdBu',
-  )
-  save('encoding', figure)
 
 
 def code_cells():
@@ -278,7 +254,6 @@ def trained(folder):
 
 
 def main():
-  encoding()
   code_cells()
   waves()
   architectures()

@@ -5,7 +5,8 @@ positions, by backend and length; those that are defined for earlier keys alone
 are causal. `embed` hooks are called on the queries. Ratios are to attention
 without positions and with softmax, of the same length, backend and causality,
 timed alternately. Memory is that of the temporary buffers of the compiled
-program; rows above --memory_gib are not run.
+program; rows that need more than --memory_gib, or whose base does, are not
+run.
 """
 
 from __future__ import annotations
@@ -134,14 +135,14 @@ def _row(position, normaliser, call: Call, programs: dict, values) -> dict:
     'backend': call.backend,
     'temporary_mib': round(programs[call][1], 3),
   }
-  timed = {
-    one: functools.partial(programs[one][0], *arrays, _params(one))
-    for one in (call, call.base())
-    if programs[one][1] <= 1024 * values.memory_gib
-  }
-  if call in timed:
-    seconds = alternate(timed, values.repetitions)
-    row |= summary(seconds[call], seconds.get(call.base(), seconds[call]))
+  both = call, call.base()
+  if max(programs[one][1] for one in both) <= 1024 * values.memory_gib:
+    functions = {
+      one: functools.partial(programs[one][0], *arrays, _params(one))
+      for one in both
+    }
+    seconds = alternate(functions, values.repetitions)
+    row |= summary(seconds[call], seconds[call.base()])
   return row
 
 

@@ -42,7 +42,7 @@ SHAPES = (
 )
 # Vocabulary size and length, of the default data, of windows of bytes and of
 # those of GPT-2.
-_DEFAULT_DATA, _WINDOWS, _LARGE_WINDOWS = (73, 17), (259, 128), (50_257, 1024)
+_DEFAULT_DATA, _WINDOWS, _LARGE_WINDOWS = (73, 17), (258, 128), (50_257, 1024)
 _LARGE = {
   'model.num_layers': 12, 'model.num_heads': 12, 'model.embed_dim': 768,
   'model.mlp_dim': 3072, 'model.dtype': 'bfloat16', 'train.batch_size': 8,

@@ -47,7 +47,8 @@ def load_module(path: str) -> tuple[ModuleType, Any]:
   with in_file(path, name):
     # An import would write a __pycache__ beside the config.
     with open(path, 'rb') as file:
-      exec(compile(file.read(), path, 'exec'), vars(module))
+      code = compile(file.read(), path, 'exec', dont_inherit=True)
+    exec(code, vars(module))
     config = module.get_config()
   if not isinstance(config, ConfigDict):
     raise UserError(

@@ -143,7 +143,10 @@ def _as(value: Any, kind: Any) -> Any:
   if tuple in (kind, origin):
     return _as_tuple(value, parts)
   if kind is float and type(value) is int:
-    return float(value)
+    try:
+      return float(value)
+    except OverflowError:
+      raise ValueError from None
   if type(value) is not kind or _is_long(value):
     raise ValueError
   return value

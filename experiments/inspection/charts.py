@@ -129,7 +129,10 @@ class _Axis(NamedTuple):
     values = [number * step for number in range(first, last + 1)]
     texts = [f'{value:.{digits}f}' for value in values]
     if max(map(len, texts)) > _LONGEST_TICK:
-      texts = [f'{value:.1e}' for value in values]
+      # As many digits as tell one from the next.
+      most = max(map(abs, values))
+      digits = math.floor(math.log10(most)) - math.floor(math.log10(step))
+      texts = [f'{value:.{max(digits, 1)}e}' for value in values]
     return texts
 
 

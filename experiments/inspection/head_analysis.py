@@ -13,7 +13,8 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples, eval_batches
 from experiments.data.vocabularies import SEPARATOR
-from experiments.learning.tasks import padding_mask
+from experiments.learning.steps import CLASSIFY, eval_targets
+from experiments.learning.tasks import Targets, Task, padding_mask
 from selfattn import analysis, masks
 from selfattn.contract import has_heads
 from selfattn.encoders import ENCODERS
@@ -85,7 +86,7 @@ def is_separator(name: str) -> bool:
   return name == SEPARATOR or not any(c.isalnum() or c == _PART for c in name)
 
 
-def sown(classifier, params, batch: Batch) -> Mapping[str, Any]:
+def sown(classifier, params, batch: Batch | Targets) -> Mapping[str, Any]:
   """What the forward pass of a batch has sown."""
   _, tree = classifier.apply(
     {'params': params},
@@ -159,15 +160,24 @@ def attention_maps(
 
 
 def statistics(
-  classifier, params, examples: Examples, lengths, tokens: list[str]
+  classifier,
+  params,
+  examples: Examples,
+  lengths,
+  tokens: list[str],
+  task: Task = CLASSIFY,
 ) -> dict[str, np.ndarray]:
-  """selfattn.analysis.head_statistics, means over texts, (layers, heads)."""
+  """selfattn.analysis.head_statistics, means over texts, (layers, heads).
+
+  They are of the tokens that the model reads in evaluation of the task.
+  """
   separators = jnp.array([is_separator(name) for name in tokens])
 
   @jax.jit
   def run(params, batch):
-    weights = sown_weights(sown(classifier, params, batch))
-    tokens, is_separator = padding_mask(batch), separators[batch.tokens]
+    read = eval_targets(task, classifier, batch)
+    weights = sown_weights(sown(classifier, params, read))
+    tokens, is_separator = padding_mask(read), separators[read.tokens]
     if classifier.has_cls:
       before = ((0, 0), (1, 0))
       tokens = jnp.pad(tokens, before, constant_values=True)

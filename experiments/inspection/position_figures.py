@@ -101,9 +101,12 @@ def draw(
     mutable='intermediates',
   )
   methods = list(_methods(encoder, encoder_params))
+  parts = dict(encoder.position.parts)
   for part, layer, P in analysis.encodings(sown['intermediates']):
     P = np.asarray(P, np.float32)
-    _encoding(drawn, file_suffix(part, layer), P, length, trained)
+    # The first head of a method that acts on some of them.
+    head = getattr(parts[part], 'first', 0)
+    _encoding(drawn, file_suffix(part, layer), P, length, trained, head)
   for name, method, params in methods:
     _curves(drawn, name, method, params, max_length)
 
@@ -155,8 +158,12 @@ def _mark(trained: int | None, is_table: bool, figure, axes: str) -> None:
     figure.suptitle(text, fontsize=8)
 
 
-def _encoding(drawn, name, P, length, trained) -> None:
-  """Heat maps of P; if it has rows, also some columns and cosines of rows."""
+def _encoding(drawn, name, P, length, trained, head: int) -> None:
+  """Heat maps of P; if it has rows, also some columns and cosines of rows.
+
+  Args:
+    head: number of the first head that tables are of.
+  """
   is_table = P.ndim == 3 and P.shape[1] != length
   mark = functools.partial(_mark, trained, is_table)
   limit = float(abs(P).max()) or 1.0
@@ -178,8 +185,12 @@ def _encoding(drawn, name, P, length, trained) -> None:
   what = 'distance, key - query' if is_table else 'position'
   first = 1 - length if is_table else 0
   rows = np.arange(first, first + P.shape[1])
-  titles = [f'head {n}' for n in range(len(P))] if len(P) > 1 else ['P']
+  titles = ['P']
+  if len(P) > 1:
+    titles = [f'head {head + n}' for n in range(len(P))]
   labels = {'P': ['head' if is_table else '1', what, 'column'], 'first': first}
+  if is_table:
+    labels['first head'] = head
   extent = {'xlabel': 'column of P', 'ylabel': what, 'titles': titles}
   figure = plots.show_heatmaps(
     P[None],
@@ -229,12 +240,16 @@ def _gram(drawn, name, P, titles: list[str], what, first, mark) -> None:
 def _curves(drawn, name, method, params, max_length) -> None:
   """The bias of each head over distances up to twice max_length.
 
-  Nothing if it is a function of the text.
+  Fewer if the method has no such positions. Nothing if it is a function of the
+  text.
   """
-  reach = 2 * max_length
-  last = 0 if method.causal else reach
   if 'bias' not in method.hooks or 'state' in method.hooks:
     return
+  reach = 2 * max_length
+  if most := method.max_length():
+    # Keys stand on both sides of the query, or before it.
+    reach = min(reach, (most - 1) // (1 if method.causal else 2))
+  last = 0 if method.causal else reach
   keys = np.arange(reach + last + 1)[None]
   at = np.full((1, 1), reach)
   query = Tokens(positions=at, index=at)

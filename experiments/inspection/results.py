@@ -197,7 +197,11 @@ def _compared(texts: _Texts, names: Sequence[str]) -> str:
   answers, labels, task = texts.answers, texts.labels, texts.task
   of_all = dict(zip(names, answers.of_runs, strict=True))
   of_all['ensemble'] = answers.outputs
-  scores = {name: task.scores(of, labels) for name, of in of_all.items()}
+  fitted = [task.fitted([fit]) for fit in answers.fits] + [task]
+  scores = {
+    name: of_run.scores(outputs, labels)
+    for of_run, (name, outputs) in zip(fitted, of_all.items(), strict=True)
+  }
   header = list(scores['ensemble'])
   rows = [[name, *measured.values()] for name, measured in scores.items()]
   table = pages.table(['run', *header], rows)

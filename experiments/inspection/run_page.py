@@ -253,14 +253,17 @@ def _some(examples: Examples, most: int) -> Examples:
 def _heads(model: _Model, examples: Examples, lengths) -> dict:
   """Statistics and ablation of heads."""
   classifier, params = model.classifier, model.params
+  task = model.run.program.task
   rows = head_analysis.statistics_rows(
-    head_analysis.statistics(classifier, params, examples, lengths, model.names)
+    head_analysis.statistics(
+      classifier, params, examples, lengths, model.names, task
+    )
   )
   ablated = None
   reason = ablation.unsupported_reason(classifier, params)
   if reason is None:
     of_heads, ablated = ablation.ablate(
-      classifier, params, examples, lengths, model.run.program.task
+      classifier, params, examples, lengths, task
     )
     rows = [row | more for row, more in zip(rows, of_heads, strict=True)]
   else:

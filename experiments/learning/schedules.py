@@ -90,8 +90,7 @@ def warmup_updates(warmup: float, steps: int) -> float:
   """Updates that the learning rate rises over: an int, if it can be.
 
   Args:
-    warmup: itself, or below 1 a share of the run (as `warmup_steps` of
-      Hugging Face transformers 5).
+    warmup: itself, or below 1 a share of the run, rounded.
     steps: updates of the whole run.
   """
   if 0 < warmup < 1:

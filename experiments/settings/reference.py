@@ -72,12 +72,15 @@ def described(name: str, config: Any = None) -> str:
     return '\n'.join(lines)
   if ':' in name:
     return _own_entry(name)
-  known = set()
+  known, choices = set(), {}
   for table in tables().values():
     known |= table.entries.keys() | table.aliases.keys()
     entry = table.aliases.get(name, name)
     if entry in table.entries:
-      return _entry(entry, table.entries[entry])
+      # `linear` is a head, and a schedule, too.
+      choices[table.entries[entry]] = entry
+  if choices:
+    return '\n\n'.join(_entry(entry, cls) for cls, entry in choices.items())
   parts = {part for key in texts for part in key.split('.')}
   raise UserError(
     f'--help={name} is no key of a config, no choice of one and no '

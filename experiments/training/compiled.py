@@ -140,6 +140,13 @@ class Program:
       return trees[0]
     return jax.device_put(self._stacked(trees), self.state_sharding)
 
+  def join_params(self, trees: list) -> Any:
+    """Parameters to evaluate with of the program, from those of all trials."""
+    if self.size is None:
+      return trees[0]
+    sharding = self.state_sharding.eval_params
+    return jax.device_put(self._stacked(trees), sharding)
+
   def hparams(self, settings: list[Settings]) -> HParams:
     """Hyperparameters of all trials."""
     of_trials = [HParams.of(trial) for trial in settings]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -81,52 +81,58 @@ class Generator:
       UserError: the prompt has no token, an option is out of range, or the
         model cannot read so many tokens, or has no cache.
     """
+    if max_new_tokens < 1:
+      raise UserError(f'max_new_tokens = {max_new_tokens} must be at least 1')
     sampling = Sampling(temperature, top_p, seed)
     sampling.check()
     ids, _ = encoding.token_ids(self.tokenizer, [prompt])
-    drawn = list(sampled(self.run, ids, max_new_tokens, sampling))
+    drawn = list(self.sampled(ids, max_new_tokens, sampling))
     before, whole = (
       self.tokenizer.decode(tokens, skip_special_tokens=False)
       for tokens in (ids.tolist(), [*ids.tolist(), *drawn])
     )
     return whole[len(before) :]
 
+  def sampled(self, ids, count: int, sampling: Sampling) -> Iterator[int]:
+    """Yields `count` token ids, each drawn from what follows all before it.
 
-def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
-  """Yields `count` token ids, each drawn from what follows all before it.
+    Args:
+      ids: int32 (tokens,), of the prompt.
 
-  Args:
-    ids: int32 (tokens,), of the prompt.
-
-  Raises:
-    UserError: there is none, or the model cannot read so many tokens, or has no
-      cache.
-  """
-  if not len(ids):
-    raise UserError('the prompt has no token; give some text')
-  # The last token is not read.
-  size = len(ids) + count - 1
-  if reason := lengths.unsupported(run.program, size):
-    raise UserError(
-      f'max_new_tokens = {count} after a prompt of {len(ids)} is more than '
-      f'the model can read: {reason}'
-    )
-  classifier = run.program.classifier
-  step = jax.jit(functools.partial(_step, classifier, size, sampling))
-  key, cache = jax.random.key(sampling.seed), {}
-  last = jnp.asarray(ids)[None]
-  try:
-    for index in range(count):
-      token, cache = step(
-        run.params, cache, last, jax.random.fold_in(key, index)
+    Raises:
+      UserError: there is none, or the model cannot read so many tokens, or has
+        no cache.
+    """
+    if not len(ids):
+      raise UserError('the prompt has no token; give some text')
+    # The last token is not read.
+    size = len(ids) + count - 1
+    if reason := lengths.unsupported(self.run.program, size):
+      raise UserError(
+        f'max_new_tokens = {count} after a prompt of {len(ids)} is more than '
+        f'the model can read: {reason}'
       )
-      last = token[None, None]
-      yield int(token)
-  except (TypeError, ValueError) as error:
-    raise UserError(f'this model has no cache: {error}') from error
+    step = functools.partial(self._step, size, self.run.params)
+    options = sampling.temperature, sampling.top_p
+    key, cache = jax.random.key(sampling.seed), {}
+    last = jnp.asarray(ids)[None]
+    try:
+      for index in range(count):
+        key_of_token = jax.random.fold_in(key, index)
+        token, cache = step(cache, last, *options, key_of_token)
+        last = token[None, None]
+        yield int(token)
+    except (TypeError, ValueError) as error:
+      raise UserError(f'this model has no cache: {error}') from error
+
+  @functools.cached_property
+  def _step(self) -> Callable:
+    """`_step` of the model, with a program for each size and length."""
+    step = functools.partial(_step, self.run.program.classifier)
+    return jax.jit(step, static_argnums=0)
 
 
-def _step(classifier, size, sampling, params, cache, tokens, key):
+def _step(classifier, size, params, cache, tokens, temperature, top_p, key):
   """(the next token, the cache) after tokens (1, L) that follow the cache."""
   logits, state = classifier.apply(
     {'params': params, **cache},
@@ -135,19 +141,20 @@ def _step(classifier, size, sampling, params, cache, tokens, key):
     mutable=['cache'],
     cache_len=size,
   )
-  return draw(logits[0, -1], sampling, key), state
+  return draw(logits[0, -1], temperature, top_p, key), state
 
 
-def draw(logits_V: jax.Array, sampling: Sampling, key: jax.Array) -> jax.Array:
-  """A token id, drawn from logits (V,)."""
-  if sampling.temperature == 0:
-    return logits_V.argmax()
-  log_probs_V = jax.nn.log_softmax(logits_V / sampling.temperature)
+def draw(logits_V: jax.Array, temperature, top_p, key: jax.Array) -> jax.Array:
+  """A token id, drawn from logits (V,); temperature and top_p may be traced."""
+  is_greedy = temperature == 0
+  log_probs_V = jax.nn.log_softmax(
+    logits_V / jnp.where(is_greedy, 1.0, temperature)
+  )
   order = jnp.argsort(-log_probs_V)
   probs = jnp.exp(log_probs_V[order])
   # A token is kept if the more probable ones sum to less than top_p.
-  is_kept = jnp.cumsum(probs) - probs < sampling.top_p
+  is_kept = jnp.cumsum(probs) - probs < top_p
   chosen = jax.random.categorical(
     key, jnp.where(is_kept, log_probs_V[order], -jnp.inf)
   )
-  return order[chosen]
+  return jnp.where(is_greedy, logits_V.argmax(), order[chosen])

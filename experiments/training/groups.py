@@ -11,6 +11,7 @@ import dataclasses
 import json
 from typing import Any
 
+import jax
 import numpy as np
 
 from experiments.command.errors import Diverged
@@ -81,20 +82,22 @@ class Group:
   progress: Progress
   _pending: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-  def restore_best(self) -> tuple[list[int | None], State]:
-    """The best step of each trial, and the State of the program from them.
+  def restore_best(self) -> tuple[list[int | None], Any]:
+    """The best step of each trial, and the parameters of all to evaluate with.
 
-    Trials that diverged have None, and are not in the State.
+    Trials that diverged have None, and no parameters.
     """
+    template = self.program.template.eval_params
     steps: list[int | None] = []
-    states = []
+    trees = []
     for trial in self.trials:
       step = None
       if trial.diverged is None:
-        step, state = recovery.best(trial.checkpoints, self.program.template)
-        states.append(state)
+        step, leaves = recovery.best(trial.checkpoints, template)
+        structure = jax.tree.structure(template)
+        trees.append(jax.tree.unflatten(structure, leaves.values()))
       steps.append(step)
-    return steps, self.program.join(states)
+    return steps, self.program.join_params(trees)
 
   def keep_fits(self, steps: list[int | None], fits: list[dict]) -> None:
     """Writes what was chosen on validation for the best checkpoints.

@@ -49,20 +49,20 @@ def train(
   batches = _batches(group, loaded)
   _print_header(group, loaded, batches[0].steps_per_epoch)
   evaluated = functools.partial(_evaluated, group, loaded, signals)
-  state = _loop(group, state, batches, evaluated, signals)
+  _loop(group, state, batches, evaluated, signals)
   group.flush()
   group.wait()
-  best, state = group.restore_best()
+  best, params = group.restore_best()
   fits, task = None, group.program.task
   if isinstance(task, TextTask):
     examples = loaded.splits['validation']
     rows = group.program.settings.train.eval_batch_size
     of_validation = _outputs(
-      group, signals, state.eval_params, examples, rows, loaded.bucket_lengths
+      group, signals, params, examples, rows, loaded.bucket_lengths
     )
     fits = [task.fit(of_task, examples.labels) for of_task, _ in of_validation]
     group.keep_fits(best, fits)
-  scores = iter(evaluated('test', state.eval_params, fits))
+  scores = iter(evaluated('test', params, fits))
   return [
     None if step is None else next(scores) | {'step': step} for step in best
   ]
@@ -158,7 +158,7 @@ def _loop(
   batches: list[TrainBatches],
   evaluated: Callable,
   signals: Signals,
-) -> State:
+) -> None:
   """Trains from `state` on; `step` counts the steps applied."""
   program, every = group.program, group.program.settings.train
   saves = program.settings.checkpoint.every_steps
@@ -206,7 +206,6 @@ def _loop(
     if any(due(step, interval) for interval in (every.eval_every, saves)):
       group.flush()
       group.save(state, measured)
-  return state
 
 
 def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:

@@ -133,7 +133,7 @@ def _check(folder: str, settings: Settings) -> None:
     raise UserError(f'it has the status {status}; finish that run first')
   there, here = stored.read_settings(folder).flat(), settings.flat()
   keys = ['data.vocabulary']
-  if all(there[key] == here[key] for key in _FILES):
+  if _are_same_files(there, here):
     keys += _SPLITS
   different = [
     f'config.{key} = {there[key]!r}, which is {here[key]!r} here'
@@ -142,6 +142,14 @@ def _check(folder: str, settings: Settings) -> None:
   ]
   if different:
     raise UserError(f'it has {"; ".join(different)}')
+
+
+def _are_same_files(there: dict, here: dict) -> bool:
+  """Whether configs read the same files; a folder that is gone has moved."""
+  folders = there['data.dir'], here['data.dir']
+  if all(map(os.path.isdir, folders)) and not os.path.samefile(*folders):
+    return False
+  return all(there[key] == here[key] for key in _FILES)
 
 
 def first_params(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 from experiments.command import processes
 from experiments.command.errors import Failed
 from experiments.workdir.checkpoints import Checkpoints, Corrupt, T
@@ -20,7 +24,10 @@ def newest(folders: list[Checkpoints], template: T) -> tuple[int, list[T]]:
   common = set.intersection(*[set(n) for steps in lists for n in steps])
   corrupt: dict[tuple[int, int], str] = {}
   for step in sorted(common, reverse=True):
-    states = [_restored(folder, step, template) for folder in folders]
+    states = [
+      _restored(functools.partial(folder.restore, step, template))
+      for folder in folders
+    ]
     intact = [state for state in states if not isinstance(state, Corrupt)]
     if len(intact) == len(folders):
       _go_back(folders, step, corrupt)
@@ -37,31 +44,38 @@ def newest(folders: list[Checkpoints], template: T) -> tuple[int, list[T]]:
   return 0, []
 
 
-def best(folder: Checkpoints, template: T) -> tuple[int, T]:
-  """The best step of which the checkpoint is intact, and its state.
+def best(folder: Checkpoints, template) -> tuple[int, dict[str, Any]]:
+  """The best step with an intact checkpoint, and its parameters by name.
 
-  Better ones, which are corrupt, are set aside. Failed if all are.
+  Better ones, which are corrupt, are set aside. Failed if all are; then nothing
+  is changed.
   """
-  reason = f'{folder.directory} has no checkpoint'
-  while (step := folder.best()) is not None:
-    state = _restored(folder, step, template)
-    if not isinstance(state, Corrupt):
-      return step, state
-    reason = str(state)
-    folder.set_aside(step, reason)
-  raise Failed(reason)
+  corrupt: dict[int, str] = {}
+  while True:
+    steps = [step for step in folder.steps() if step not in corrupt]
+    step = folder.best(steps)
+    if step is None:
+      missing = f'{folder.directory} has no checkpoint'
+      raise Failed(next(iter(corrupt.values()), missing))
+    params = _restored(functools.partial(folder.restore_params, step, template))
+    if not isinstance(params, Corrupt):
+      break
+    corrupt[step] = str(params)
+  for worse, reason in corrupt.items():
+    folder.set_aside(worse, reason)
+  return step, params
 
 
-def _restored(folder: Checkpoints, step: int, template: T) -> T | Corrupt:
-  """The state, or on all processes why it is corrupt on one of them."""
+def _restored(restore: Callable[[], T]) -> T | Corrupt:
+  """What it returns, or on all processes why that is corrupt on one of them."""
   try:
-    state = folder.restore(step, template)
+    restored = restore()
     reasons = processes.gather('')
   except Corrupt as error:
-    state = error
+    restored = error
     reasons = processes.gather(str(error))
   reason = next(filter(None, reasons), None)
-  return Corrupt(reason) if reason else state
+  return Corrupt(reason) if reason else restored
 
 
 def _go_back(folders, to: int, corrupt) -> None:

@@ -69,6 +69,7 @@ def test_the_canonical_text_leaves_defaults_out_and_is_read_as_itself(
       'wide has no option .bas.; it has base,.*did you mean base',
     ),
     ('plain(base=3)', 'plain has no option .base.; it has none'),
+    (f'wide(base=1{400 * "0"})', 'base'),
     ('wide(width=3)', 'wide has no option .width.'),
     ('wide(base=x)', "base = 'x' must be a number"),
     ('wide(is_open=1)', 'is_open = 1 must be True or False'),

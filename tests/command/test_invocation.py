@@ -44,6 +44,18 @@ def test_a_config_of_this_code_is_found_from_anywhere(tmp_path, monkeypatch):
   assert config_files.find_config('configs/trec.py') == 'configs/trec.py'
 
 
+def test_a_config_may_define_a_dataclass(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'import dataclasses\nfrom configs import default\n'
+    '@dataclasses.dataclass\nclass Sizes:\n  width: int = 24\n'
+    'def get_config():\n  config = default.get_config()\n'
+    '  config.model.embed_dim = Sizes().width\n  return config\n'
+  )
+  _, config = config_files.load_module(str(path))
+  assert config.model.embed_dim == 24
+
+
 def test_one_command_lists_and_runs_all_of_them(tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'argv', ['selfattn'])

@@ -139,3 +139,5 @@ def test_what_was_fitted_is_used_unless_told_not_to(paths, printed_json):
 def test_a_number_has_no_least_probability(paths):
   with pytest.raises(UserError, match=r'min_probability = 0\.5 .*regression'):
     predict.load(paths['regression'][0], min_probability=0.5)
+  with pytest.raises(UserError, match='min_probability = nan must be from 0'):
+    predict.load(paths['multilabel'][0], min_probability=float('nan'))

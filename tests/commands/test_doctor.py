@@ -4,6 +4,8 @@ import jax
 import pytest
 from conftest import ROOT, last_json
 
+from experiments.data import store
+
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
 
@@ -17,6 +19,13 @@ def test_versions_devices_and_variables_are_printed(call_command, monkeypatch):
   assert found['devices'] == '1 x cpu'
   assert found['SELFATTN_CACHE'] == found['data cache'] == '/a/cache'
   assert stderr.splitlines() == [f'{name}: {v}' for name, v in found.items()]
+
+
+def test_there_may_be_no_folder_for_a_cache(call_command, monkeypatch):
+  monkeypatch.setattr(store, 'default_folder', lambda: None)
+  code, stdout, stderr = call_command('doctor', cwd=ROOT)
+  assert code == 0, stderr
+  assert last_json(stdout)['data cache'] == 'none'
 
 
 def test_all_else_is_printed_where_jax_cannot_start(call_command, monkeypatch):

@@ -235,12 +235,13 @@ def test_a_run_without_heads_has_a_page_but_no_attention(
   assert (code, 'config.model.encoder' in stderr) == (2, True)
 
 
-def drawn(name, embed_dim=8, num_layers=1, length=5):
-  """Figures of an untrained encoder with a position method."""
+def drawn(name, embed_dim=8, num_layers=1, length=5, num_heads=2, heads=0):
+  """Figures of an untrained encoder, with a position method of some heads."""
+  options = {'heads': heads} if heads else {}
   method = positions.make(
-    {part: {} for part in name.split('+')}, embed_dim, 2, False
+    dict.fromkeys(name.split('+'), options), embed_dim, num_heads, False
   )
-  encoder = AttentionEncoder(num_layers, 2, 8, method, jnp.float32)
+  encoder = AttentionEncoder(num_layers, num_heads, 8, method, jnp.float32)
   x_BLD = jax.random.normal(jax.random.key(1), (1, length, embed_dim))
   ids_BL = np.ones((1, length), int)
   tokens = Tokens(jnp.ones((1, length), bool), ids=ids_BL)
@@ -295,6 +296,22 @@ def test_a_bias_is_drawn_to_twice_the_longest_text():
   expected = -abs(np.array(curves['distance'])) * [[2.0**-4], [2.0**-8]]
   np.testing.assert_allclose(curves['bias'], expected, rtol=1e-6)
   assert np.shape(found.numbers['bias']['P']) == (1, 2, 11, 11)
+
+
+def test_a_bias_of_few_positions_is_drawn_over_these():
+  found = drawn('tupe', length=200)
+  # The query is in the middle of its 512 positions.
+  assert found.numbers['distance']['distance'] == list(range(-255, 256))
+
+
+def test_a_method_of_some_heads_says_which_they_are():
+  found = drawn('alibi+transformer_xl', 16, num_heads=4, heads=2)
+  (labels,) = (
+    numbers['labels']
+    for name, numbers in found.numbers.items()
+    if name.startswith('encoding-transformer_xl')
+  )
+  assert labels['first head'] == 2
 
 
 def test_a_line_shows_where_positions_of_train_end():

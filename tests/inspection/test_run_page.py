@@ -2,14 +2,18 @@
 
 import json
 import re
+import types
 
 import numpy as np
 import pytest
 
-from experiments.inspection import charts, curves, pages
+from experiments.data.labels import LabelFacts
+from experiments.inspection import charts, curves, pages, results
 from experiments.inspection.charts import Point
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.inspection.pages import Shaded
+from experiments.learning.multilabel import Multilabel
+from experiments.training import ensembles
 from selfattn.plots import COLOURS
 
 
@@ -35,15 +39,35 @@ def test_user_text_is_escaped(tmp_path):
   assert 'https://' not in text
 
 
-def test_weights_are_quantized_to_a_65535th():
-  weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 2, 3))
+def test_each_run_is_compared_with_its_own_thresholds():
+  rng = np.random.default_rng(0)
+  labels = (rng.random((40, 2)) < 0.5).astype(np.float32)
+  of_runs = [(np.zeros(40), rng.normal(size=(40, 2))) for _ in range(3)]
+  fits = [{'thresholds': [x, 1 - x]} for x in (0.3, 0.5, 0.7)]
+  task = Multilabel(facts=LabelFacts(('a', 'b')))
+  answers = ensembles.Answers(
+    task.fitted(fits), of_runs[0], of_runs[0], of_runs, fits, [1, 1, 1]
+  )
+  texts = types.SimpleNamespace(
+    answers=answers, labels=labels, task=answers.task
+  )
+  table = results._compared(texts, ['r0', 'r1', 'r2'])
+  for fit, outputs in zip(fits, of_runs, strict=True):
+    score = task.fitted([fit]).scores(outputs, labels)['micro_f1']
+    assert f'{score:.4f}' in table
+
+
+def test_weights_are_quantized():
+  weights = np.random.default_rng(0).normal(size=(2, 2, 3, 3))
   maps = AttentionMaps(['a', 'b', 'c'], weights)
   text = pages.attention([('t', '', maps)])
   (entry,) = json.loads(text.partition('json">')[2].partition('</script>')[0])
   import base64
 
-  sent = np.frombuffer(base64.b64decode(entry['weights']), '<u2') / 65535
-  np.testing.assert_allclose(sent, weights.ravel(), atol=0.5 / 65535)
+  unit, steps = entry['weights']['unit'], entry['weights']['steps']
+  assert unit == abs(weights).max() > 1
+  sent = unit * np.frombuffer(base64.b64decode(steps), '<i2') / 32767
+  np.testing.assert_allclose(sent, weights.ravel(), atol=0.51 * unit / 32767)
   assert (entry['layers'], entry['heads']) == (2, 2)
 
 

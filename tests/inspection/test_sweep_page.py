@@ -134,6 +134,19 @@ def test_equal_curves_are_one_and_constant_shares_end_at_one():
   assert ['round' in entry for entry in (equal, single)] == [False, True]
 
 
+@pytest.mark.parametrize(
+  ('low', 'high'), [(0.9999999, 1.0), (0.1234567, 0.1234569), (3e9, 3e9 + 4)]
+)
+def test_ticks_tell_close_values_apart(low, high):
+  chart = charts.lines(
+    {'a': [charts.Point(1, low), charts.Point(2, high)]}, 'x', 'y'
+  )
+  ticks = re.findall('text-anchor="end">(.*?)<', chart)
+  assert len({*map(float, ticks)}) == len(ticks) > 1
+  room = 0.1 * (high - low)
+  assert all(low - room <= float(tick) <= high + room for tick in ticks)
+
+
 def test_a_long_curve_keeps_its_shape_in_few_points():
   curve = [charts.Point(n, n % 7) for n in range(10_000)]
   chart = charts.lines({'a': curve}, 'x', 'y')

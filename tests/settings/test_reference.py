@@ -49,6 +49,12 @@ def test_help_of_a_choice_lists_its_entries_and_their_options():
   assert '  window=(): ' in reference.described('attention')
 
 
+def test_help_of_a_name_with_two_meanings_has_both():
+  head, schedule = reference.described('linear').split('\n\n')
+  assert 'pooled vector' in head
+  assert 'last update' in schedule
+
+
 def test_help_of_a_key_or_a_section_says_what_is_allowed():
   (line,) = reference.described('num_layers').splitlines()
   assert line.startswith('  --config.model.num_layers=2: ')

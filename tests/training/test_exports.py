@@ -143,6 +143,7 @@ def test_pairs_sets_and_numbers_are_exported(data, tmp_path):
   assert (written['output'], written['labels']) == ('values', ['value'])
   answers = read([str(sets), str(numbers)], pairs)
   # The last pair has no tokens, and predict no answer for it.
+  assert np.isnan(answers[str(sets)][0][-1]).all()
   np.testing.assert_allclose(
     answers[str(sets)][0][:-1],
     [list(one.probabilities.values()) for one in of_sets(pairs)[:-1]],

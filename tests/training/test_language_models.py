@@ -10,7 +10,10 @@ from experiments import predict
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding, streams
+from experiments.data.batches import Batch
 from experiments.data.vocabularies import VOCABULARIES
+from experiments.inspection import head_analysis
+from experiments.learning.tasks import NextToken
 from experiments.settings.settings import from_config
 from experiments.training import evaluation, generation, lengths
 from experiments.training import run as run_lib
@@ -173,8 +176,9 @@ def test_a_length_beyond_the_positions_has_a_reason(trained, run, changes):
   assert lengths.unsupported(other.program, 24) is None
   assert '24' in lengths.unsupported(other.program, 25)
   # The last token that is drawn is not read.
+  generator = generation.Generator(other, None)
   with pytest.raises(UserError, match='max_new_tokens = 23'):
-    next(generation.sampled(other, [5, 6, 7], 23, generation.Sampling()))
+    next(generator.sampled([5, 6, 7], 23, generation.Sampling()))
 
 
 @pytest.mark.parametrize(
@@ -184,8 +188,9 @@ def test_a_length_beyond_the_positions_has_a_reason(trained, run, changes):
 def test_the_part_without_a_cache_is_named(trained, run, key, value):
   other = other_model(trained, run, **{f'model.{key}': value})
   name = value.rpartition('+')[2].capitalize()
+  generator = generation.Generator(other, None)
   with pytest.raises(UserError, match=f'this model has no cache: .*{name}'):
-    next(generation.sampled(other, [5], 1, generation.Sampling()))
+    next(generator.sampled([5], 1, generation.Sampling()))
 
 
 @pytest.mark.parametrize('name', VOCABULARIES)
@@ -195,8 +200,10 @@ def test_text_goes_on_from_the_prompt_as_the_vocabulary_joins_it(
   prompt, after = 'one evening', ' the cat'
   tokenizer = VOCABULARIES[name]().of_stream().train([prompt + after])
   drawn, _ = encoding.token_ids(tokenizer, [after])
-  monkeypatch.setattr(generation, 'sampled', lambda *_: drawn.tolist())
   generator = generation.Generator(None, tokenizer)
+  monkeypatch.setattr(
+    generation.Generator, 'sampled', lambda *_: drawn.tolist()
+  )
   assert generator.generate(prompt) == after
 
 
@@ -204,7 +211,9 @@ def test_greedy_text_is_that_of_the_full_pass(run, trained):
   tokenizer = encoding.read_tokenizer(str(trained[0]))
   ids, _ = encoding.token_ids(tokenizer, ['Loru lives'])
   drawn = list(
-    generation.sampled(run, ids, 12, generation.Sampling(temperature=0))
+    generation.Generator(run, tokenizer).sampled(
+      ids, 12, generation.Sampling(temperature=0)
+    )
   )
   sequence = jnp.array([[*ids.tolist(), *drawn]])
   logits = jax.jit(run.program.classifier.apply)(
@@ -214,14 +223,49 @@ def test_greedy_text_is_that_of_the_full_pass(run, trained):
   assert best.tolist() == drawn
 
 
+def test_heads_are_analysed_on_what_the_model_reads(run, trained):
+  tokens = np.random.default_rng(0).integers(2, 200, 4 * WINDOW + 1)
+  windows = streams.windows(tokens.astype(np.int32), WINDOW)
+  names = head_analysis.names(encoding.read_tokenizer(str(trained[0])))
+  found = head_analysis.statistics(
+    run.program.classifier,
+    run.params,
+    windows,
+    (WINDOW + 1,),
+    names,
+    NextToken(),
+  )
+  weights = head_analysis.sown_weights(
+    head_analysis.sown(
+      run.program.classifier,
+      run.params,
+      Batch(tokens[:-1].reshape(4, WINDOW), np.full(4, WINDOW), None, None),
+    )
+  )
+  weights = np.asarray(weights)
+  assert weights.shape[-1] == WINDOW
+  distance = abs(np.arange(WINDOW) - np.arange(WINDOW)[:, None])
+  expected = (weights * distance).sum(-1).mean((1, 3))
+  np.testing.assert_allclose(found['distance'], expected, rtol=1e-4)
+
+
+def test_options_of_sampling_share_a_program(run, trained):
+  tokenizer = encoding.read_tokenizer(str(trained[0]))
+  generator = generation.Generator(run, tokenizer)
+  generator.generate('Loru lives', 5)
+  count = generator._step._cache_size()
+  generator.generate('Loru lives', 5, temperature=0.5, top_p=0.9, seed=3)
+  assert generator._step._cache_size() == count
+
+
 def test_tokens_are_drawn_by_their_probabilities():
   logits = jnp.log(jnp.array([0.1, 0.5, 0.15, 0.25]))
   keys = jnp.arange(4_000)
 
   def shares(**options):
-    sampling = generation.Sampling(**options)
+    options = {'temperature': 1.0, 'top_p': 1.0} | options
     drawn = jax.vmap(
-      lambda n: generation.draw(logits, sampling, jax.random.key(n))
+      lambda n: generation.draw(logits, key=jax.random.key(n), **options)
     )(keys)
     return np.bincount(drawn, minlength=4) / len(keys)
 
@@ -244,6 +288,7 @@ def test_tokens_are_drawn_by_their_probabilities():
     ({'prompt': 'a', 'temperature': 1e-38}, 'temperature = '),
     ({'prompt': 'a', 'top_p': 0.0}, 'top_p = '),
     ({'prompt': 'a', 'seed': 2**63}, 'seed = '),
+    ({'prompt': 'a', 'max_new_tokens': 0}, 'max_new_tokens = 0'),
   ],
 )
 def test_what_generates_no_text_is_one_line(run, trained, arguments, flag):
@@ -284,6 +329,8 @@ def test_predict_goes_on_from_a_prompt(trained, printed_json, call_command):
     ['--text=a'],
     ['--max_new_tokens=3'],
     ['--prompt=a', '--text=b'],
+    ['--prompt=a', '--batch_size=3'],
+    ['--prompt=a', '--config.data.text.format=csv'],
     ['--prompt=\udcff'],
   ):
     code, _, error = call_command(

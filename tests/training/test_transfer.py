@@ -122,6 +122,23 @@ def test_a_source_that_read_other_data_is_one_line(
   assert not (tmp_path / 'run/config.json').exists()
 
 
+def test_files_of_two_folders_may_be_split_in_two_ways(tmp_path):
+  first, second, gone = (tmp_path / name for name in ('1', '2', 'gone'))
+  first.mkdir()
+  second.mkdir()
+  (tmp_path / 'link').symlink_to(first)
+
+  def are_same(there, here):
+    config = {'data.source': 'text', 'data.text.train': ('train.tsv',)}
+    return sources._are_same_files(
+      config | {'data.dir': str(there)}, config | {'data.dir': str(here)}
+    )
+
+  assert are_same(first, tmp_path / 'link')
+  assert are_same(gone, first)  # it may have been moved
+  assert not are_same(first, second)
+
+
 def test_a_run_that_is_not_done_is_no_source(source, tmp_path):
   unfinished = tmp_path / 'unfinished'
   shutil.copytree(source, unfinished)

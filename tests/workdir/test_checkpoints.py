@@ -206,9 +206,9 @@ def test_a_corrupt_best_checkpoint_is_set_aside_for_the_next_best(
   truncate(tmp_path / 'checkpoints' / '1')
   with pytest.raises(Failed, match='checkpoints/1 is corrupt'):
     folder.restore_params(1)
-  step, restored = recovery.best(folder, state(0))
+  step, restored = recovery.best(folder, state(0).params)
   assert step == 3
-  assert (restored.params['layer']['kernel'] == 3).all()
+  assert (restored['layer/kernel'] == 3).all()
   assert 'checkpoints/1 is corrupt' in capfd.readouterr().err
   assert os.listdir(tmp_path / 'corrupt') == ['1']
   folder.close()
@@ -226,6 +226,22 @@ def test_nothing_is_changed_when_all_checkpoints_are_corrupt(tmp_path):
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
   with pytest.raises(Failed, match=r'checkpoints/2 is corrupt'):
     recovery.newest([folder], state(0))
+  folder.close()
+  assert tree(tmp_path) == before
+
+
+def test_nothing_is_changed_when_no_best_checkpoint_can_be_read(
+  tmp_path, monkeypatch
+):
+  folder = save_all(tmp_path, SETTINGS, [0.9, 0.3])
+  before = tree(tmp_path)
+
+  def too_many(*_):
+    raise OSError(24, 'Too many open files')
+
+  monkeypatch.setattr(folder, '_read', too_many)
+  with pytest.raises(Failed, match='Too many open files'):
+    recovery.best(folder, state(0).params)
   folder.close()
   assert tree(tmp_path) == before
 

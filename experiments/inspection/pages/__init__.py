@@ -27,7 +27,7 @@ _HERE = pathlib.Path(__file__).parent
 _LONG_TEXT = 40
 _MOST_DECIMALS = 8
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
-_STEPS = 2**16 - 1
+_STEPS = 2**15 - 1
 
 
 class Html(str):
@@ -48,8 +48,8 @@ def escape(text: object) -> str:
 
 def write(path: str, title: str, sections: Iterable[str]) -> None:
   """Writes a page of sections, which are HTML; atomically."""
-  style = (_HERE / 'page.css').read_text()
-  script = (_HERE / 'attention.js').read_text()
+  style = (_HERE / 'page.css').read_text('utf-8')
+  script = (_HERE / 'attention.js').read_text('utf-8')
   text = '\n'.join(sections)
   workdir_lib.write_atomic(
     path,
@@ -198,6 +198,9 @@ def attention(texts: Sequence[tuple[str, str, AttentionMaps]]) -> str:
   )
 
 
-def _packed(weights: np.ndarray) -> str:
-  steps = np.rint(np.clip(weights, 0, 1) * _STEPS).astype('<u2')
-  return base64.b64encode(steps.tobytes()).decode()
+def _packed(weights: np.ndarray) -> dict[str, Any]:
+  """Weights as 16-bit shares of `unit`, 1 or the greatest: those of some
+  normalisers are negative or above 1."""
+  unit = max(1.0, float(abs(weights).max(initial=0.0)))
+  steps = np.rint(weights / unit * _STEPS).astype('<i2')
+  return {'unit': unit, 'steps': base64.b64encode(steps.tobytes()).decode()}

@@ -3,15 +3,17 @@
 // text, shaded by the weights of the selected query.
 'use strict';
 
-const STEPS = 65535;
+const STEPS = 32767;
+// Blue, and of negative weights vermilion: safe for colour-blind readers.
+const COLOURS = [[0, 114, 178], [213, 94, 0]];
 const MOST_NAMES = 64; // largest number of tokens with labels on the axes
 
-function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+function unpack({ unit, steps }) {
+  const bytes = Uint8Array.from(atob(steps), (c) => c.charCodeAt(0));
   const view = new DataView(bytes.buffer);
   return Float32Array.from(
     { length: bytes.length / 2 },
-    (_, i) => view.getUint16(2 * i, true) / STEPS,
+    (_, i) => (unit * view.getInt16(2 * i, true)) / STEPS,
   );
 }
 
@@ -25,7 +27,8 @@ function element(name, parent, text) {
 // Each head, the mean of each layer and the rollout of all: name, weights, and
 // the weight of full colour, which is that of all heads together.
 function maps({ tokens, layers, heads, weights, rollout }) {
-  const greatest = (x) => x.reduce((most, one) => Math.max(most, one), 0) || 1;
+  const greatest = (x) =>
+    x.reduce((most, one) => Math.max(most, Math.abs(one)), 0) || 1;
   const size = tokens.length ** 2;
   const all = unpack(weights), highest = greatest(all), made = [];
   for (let layer = 0; layer < layers; layer++) {
@@ -45,13 +48,19 @@ function maps({ tokens, layers, heads, weights, rollout }) {
   return made;
 }
 
-// A pixel for each weight, from the page's colour to blue: a single hue, which
-// is safe for colour-blind readers and in print.
+// Red, green and blue of a weight, and how opaque it is, from 0 to 1.
+function shade(weight, highest) {
+  return [...COLOURS[Number(weight < 0)], Math.abs(weight) / highest];
+}
+
+// A pixel for each weight, from the page's colour to a hue for its sign.
 function paint(canvas, { weights, highest }, length) {
   canvas.width = canvas.height = length;
   const image = new ImageData(length, length);
-  weights.forEach((weight, i) =>
-    image.data.set([0, 114, 178, (255 * weight) / highest], 4 * i));
+  weights.forEach((weight, i) => {
+    const [red, green, blue, opacity] = shade(weight, highest);
+    image.data.set([red, green, blue, 255 * opacity], 4 * i);
+  });
   canvas.getContext('2d').putImageData(image, 0, 0);
 }
 
@@ -116,8 +125,9 @@ function show(root) {
   function shadeWords() {
     [...words.children].forEach((word, key) => {
       const weight = shown.weights[query * tokens.length + key];
-      word.style.background = `rgb(0 114 178 / ${weight / shown.highest})`;
-      word.style.color = weight / shown.highest > 0.6 ? 'white' : 'inherit';
+      const [red, green, blue, opacity] = shade(weight, shown.highest);
+      word.style.background = `rgb(${red} ${green} ${blue} / ${opacity})`;
+      word.style.color = opacity > 0.6 ? 'white' : 'inherit';
       word.classList.toggle('query', key === query);
       word.setAttribute('aria-pressed', key === query);
       word.title = weight.toFixed(4);

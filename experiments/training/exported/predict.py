@@ -1,6 +1,6 @@
-"""Predicts texts, one an argument: python predict.py "A text." "Another."
+r"""Predicts texts, one an argument: python predict.py "A text." "Another."
 
-A tab stands between the two texts of a pair: python predict.py $'One.\\tTwo.'
+A tab stands between the two texts of a pair: python predict.py $'One.\tTwo.'
 Needs jax, flatbuffers, numpy, safetensors, tokenizers and the files beside it.
 """
 
@@ -23,19 +23,24 @@ tokenizer.enable_truncation(settings['max_length'], strategy='longest_first')
 
 
 def predict(texts):
-  """The output of settings.json for texts, or for tuples of two texts."""
+  """The output of settings.json for texts, or for tuples of two texts.
+
+  It is NaN for a text without tokens.
+  """
   pairs = settings['reads_pairs']
   encoded = tokenizer.encode_batch(texts, add_special_tokens=pairs)
   # A pair of empty texts is [SEP] [SEP], and has no tokens in training.
   ids = [text.ids if len(text.ids) > 2 * pairs else [] for text in encoded]
   lengths = np.array([len(row) for row in ids], np.int32)
-  longest = max(1, *lengths)
+  longest = max([1, *lengths])
   if settings['length'] != 'any':
     longest = settings['max_length']
   tokens = np.zeros((len(ids), longest), np.int32)
   for row, of_text in zip(tokens, ids, strict=True):
     row[: len(of_text)] = of_text
-  return np.asarray(program.call(params, tokens, lengths))
+  outputs = np.array(program.call(params, tokens, lengths))
+  outputs[lengths == 0] = np.nan
+  return outputs
 
 
 if __name__ == '__main__':
@@ -44,4 +49,5 @@ if __name__ == '__main__':
     texts = [tuple(pair.split('\t', 1)) for pair in texts]
   for answer in predict(texts):
     labels = settings['labels'] or range(len(answer))
-    print(json.dumps(dict(zip(labels, answer.tolist(), strict=True))))
+    values = dict(zip(labels, answer.tolist(), strict=True))
+    print(json.dumps(None if np.isnan(answer).all() else values))
