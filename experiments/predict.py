@@ -13,11 +13,10 @@ A row of input is a line, a JSON object, or a row of a table. Each row has one
 line of output. With --json, the line is an object with all values of the row,
 `prediction` and `probabilities`. Otherwise it has label, probability and the
 values of the row, separated by tabs, and one JSON object follows all rows. An
-empty text has no label: null, or (empty). With --min_probability, a text whose
-label is less probable has none either: null, or (unsure). Answers come in the
-order of the rows, as soon as they are known. Memory does not grow with their
-number, unless the input is one JSON array. The answers of several runs, an
-ensemble, are averaged. One process reads, computes and prints.
+empty text has no label: null, or (empty). Answers come in the order of the
+rows, as soon as they are known. Memory does not grow with their number, unless
+the input is one JSON array. The answers of several runs, an ensemble, are
+averaged. One process reads, computes and prints.
 
 A language model, a run of next_token, continues a text:
 
@@ -45,7 +44,7 @@ from experiments.training import answers, run_flags
 # Flags that apply to --prompt alone.
 _OF_PROMPT = ('max_new_tokens', 'temperature', 'top_p', 'seed')
 _OF_TEXTS = (
-  'text', 'input', 'json', 'min_probability', 'calibrated', 'batch_size',
+  'text', 'input', 'json', 'calibrated', 'batch_size',
 )  # fmt: skip
 
 
@@ -53,7 +52,6 @@ def load(
   workdir: str | list[str],
   checkpoint: str | int = 'best',
   batch_size: int = 64,
-  min_probability: float = 0.0,
   calibrated: bool = True,
 ):
   """Trained runs as a function of texts; no training files are needed.
@@ -74,13 +72,11 @@ def load(
       probabilities are averaged: a list of them, or one text as of --workdir.
     checkpoint: 'best', 'last', or a number of steps.
     batch_size: texts of a batch, at most, over all devices.
-    min_probability: labels that are less probable are not answered.
     calibrated: whether what was fitted on validation is used.
 
   Raises:
     UserError: there is no such run or checkpoint, its task answers no texts, or
-      has no probabilities to limit, or several runs differ in their vocabulary
-      or labels.
+      several runs differ in their vocabulary or labels.
   """
   from experiments.settings import stored
   from experiments.training import ensembles, generation, prediction
@@ -93,17 +89,16 @@ def load(
     if task.entry.is_causal:
       (run,) = ensembles.restored(paths, str(checkpoint))
       return generation.Generator(run, encoding.read_tokenizer(path))
-    _check_task(task, path, min_probability)
+    _check_task(task, path)
     return prediction.Predictor(
       list(ensembles.restored(paths, str(checkpoint), calibrated)),
       encoding.read_tokenizer(path),
       batch_size,
-      min_probability,
     )
 
 
-def _check_task(task: Call, path: str, min_probability: float) -> None:
-  """UserError unless a task answers texts, with probabilities to limit."""
+def _check_task(task: Call, path: str) -> None:
+  """UserError unless a task answers texts."""
   from experiments.learning.text_tasks import TextTask
 
   if not issubclass(task.entry, TextTask):
@@ -112,13 +107,6 @@ def _check_task(task: Call, path: str, min_probability: float) -> None:
       'tokens, or their classes, and no label of a text; use '
       'experiments.evaluate for its scores on a split, experiments.inspect '
       '--text for its attention'
-    )
-  if not 0 <= min_probability <= 1:
-    raise UserError(f'min_probability = {min_probability} must be from 0 to 1')
-  if min_probability and not task.entry.has_probabilities:
-    raise UserError(
-      f'min_probability = {min_probability} must be 0 for config.task = '
-      f'{task}, whose answers have no probabilities'
     )
 
 
@@ -136,8 +124,6 @@ def _define(values) -> None:
   define(
     values,
     ('json', False, 'Print one JSON object per text, with all probabilities.'),
-    ('min_probability', 0.0, 'Answer null below this probability.', 0.0,
-     1.0),
     run_flags.CALIBRATED,
     ('batch_size', 64, 'Texts of a batch.', 1),
     ('prompt', None, 'A text that a language model goes on from.'),
@@ -172,7 +158,6 @@ def main(values) -> None:
       paths,
       values.checkpoint,
       values.batch_size,
-      values.min_probability,
       values.calibrated,
     )
     if not isinstance(predictor, prediction.Predictor):

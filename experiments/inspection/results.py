@@ -103,7 +103,7 @@ class _Texts:
     """(what is true, what is predicted, whether that is a wrong label)."""
     task, (_, logits, *_) = self.task, self.answers.outputs
     truth = task.truth(self.labels[index])
-    predicted, probabilities = task.answer(logits[index], 0.0)
+    predicted, probabilities = task.answer(logits[index])
     is_wrong = task.has_probabilities and predicted != truth
     return text_of(truth), said(predicted, probabilities), is_wrong
 

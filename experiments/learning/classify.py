@@ -89,12 +89,11 @@ class Classify(TextTask):
     log_probs = np.stack([_log_softmax(of_run) for of_run in logits])
     return np.logaddexp.reduce(log_probs, axis=0) - np.log(len(logits))
 
-  def answer(self, logits, least):
+  def answer(self, logits):
     probabilities = np.exp(_log_softmax(logits))
     best = int(probabilities.argmax())
     names = self.facts.names
-    label = names[best] if probabilities[best] >= least else None
-    return label, dict(zip(names, probabilities.tolist(), strict=True))
+    return names[best], dict(zip(names, probabilities.tolist(), strict=True))
 
   def truth(self, label):
     return self.facts.names[label]

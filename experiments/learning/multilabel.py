@@ -95,12 +95,12 @@ class Multilabel(TextTask):
     thresholds = np.mean(known, axis=0) if known else None
     return dataclasses.replace(self, thresholds=thresholds)
 
-  def answer(self, logits, least):
+  def answer(self, logits):
     probabilities = _sigmoid(logits)
-    is_answered = self._predicted(probabilities) & (probabilities >= least)
+    predicted = np.flatnonzero(self._predicted(probabilities))
     names = self.facts.names
     return (
-      [names[index] for index in np.flatnonzero(is_answered)],
+      [names[index] for index in predicted],
       dict(zip(names, probabilities.tolist(), strict=True)),
     )
 

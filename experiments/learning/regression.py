@@ -95,8 +95,7 @@ class Regression(TextTask):
   def mean(self, logits):
     return np.mean(logits, axis=0)
 
-  def answer(self, logits, least):
-    del least
+  def answer(self, logits):
     return float(logits[0]), None
 
   def truth(self, label):

@@ -114,12 +114,11 @@ class TextTask(Task):
     raw = self.mean([logits for _, logits in of_runs])
     return self.host_losses(raw, labels), self.mean(scaled)
 
-  def answer(self, logits: np.ndarray, least: float) -> tuple[Any, dict | None]:
+  def answer(self, logits: np.ndarray) -> tuple[Any, dict | None]:
     """(prediction, probabilities by label or None) for one text.
 
     Args:
       logits: a row of the outputs.
-      least: a label of a smaller probability is not answered.
     """
     raise NotImplementedError
 

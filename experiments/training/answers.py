@@ -71,7 +71,7 @@ def write(
     app.print_lines(map(line, rows, answers))
     signals.check()
     for number, answer in enumerate(answers, count + 1):
-      if answer.is_empty:
+      if answer.label is None:
         num_empty, first_empty = num_empty + 1, first_empty or number
     num_truncated += sum(answer.is_truncated for answer in answers)
     count += len(rows)
@@ -111,7 +111,7 @@ def _label_cells(answer) -> tuple[str, str]:
   """(label, its probability); of several, with commas between them."""
   label, probabilities = answer.label, answer.probabilities
   if label is None:
-    return '(empty)' if answer.is_empty else '(unsure)', ''
+    return '(empty)', ''
   if probabilities is None:
     return f'{label:.6g}', ''
   labels = label if isinstance(label, list) else [label]

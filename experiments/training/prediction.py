@@ -27,8 +27,7 @@ class Prediction(NamedTuple):
 
   Attributes:
     label: of `classify` the most probable class, of `multilabel` a list of
-      labels, of `regression` a number; None if the text has no tokens, or if
-      the class is less probable than Predictor.min_probability.
+      labels, of `regression` a number; None if the text has no tokens.
     probabilities: by label, those of `classify` sum to 1; None if the text has
       no tokens, or of `regression`.
     is_truncated: whether the text has more tokens than config.data.max_length
@@ -39,11 +38,6 @@ class Prediction(NamedTuple):
   probabilities: dict[str, float] | None
   is_truncated: bool
 
-  @property
-  def is_empty(self) -> bool:
-    """Whether the text has no tokens."""
-    return self.label is None and self.probabilities is None
-
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
@@ -53,13 +47,11 @@ class Predictor:
     runs: one, or those of an ensemble: settings, programs and parameters.
     tokenizer: vocabulary of the runs.
     batch_size: texts of a batch, at most.
-    min_probability: labels that are less probable are not answered.
   """
 
   runs: list[evaluation.Evaluated]
   tokenizer: object
   batch_size: int
-  min_probability: float = 0.0
 
   @property
   def max_length(self) -> int:
@@ -119,7 +111,7 @@ class Predictor:
     )
     (_, logits), fitted = answers.outputs, task.fitted(answers.fits)
     return [
-      Prediction(*fitted.answer(row, self.min_probability), is_cut)
+      Prediction(*fitted.answer(row), is_cut)
       if length
       else Prediction(None, None, is_cut)
       for row, length, is_cut in zip(

@@ -7,7 +7,6 @@ import pytest
 from conftest import make_small_config
 
 from experiments import predict
-from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.inspection import pages
 from experiments.training import run as run_lib
@@ -75,8 +74,8 @@ def test_predict_answers_a_set_and_its_probabilities(paths):
   both, none, empty = several(['red blue grey', 'grey green', ''])
   assert both.label == ['red', 'blue']
   assert list(both.probabilities) == ['red', 'blue']
-  assert (none.label, none.is_empty) == ([], False)
-  assert (empty.label, empty.is_empty) == (None, True)
+  assert none.label == []
+  assert empty.label is None
 
 
 def test_predict_answers_a_number_in_the_units_of_the_data(
@@ -134,10 +133,3 @@ def test_what_was_fitted_is_used_unless_told_not_to(paths, printed_json):
     for p in (calibrated.probabilities['red'], raw.probabilities['red'])
   ]
   assert logits[1] / logits[0] == pytest.approx(fit['temperature'], rel=1e-4)
-
-
-def test_a_number_has_no_least_probability(paths):
-  with pytest.raises(UserError, match=r'min_probability = 0\.5 .*regression'):
-    predict.load(paths['regression'][0], min_probability=0.5)
-  with pytest.raises(UserError, match='min_probability = nan must be from 0'):
-    predict.load(paths['multilabel'][0], min_probability=float('nan'))

@@ -307,12 +307,10 @@ def test_a_threshold_has_the_greatest_f1(seed):
   assert calibration.threshold(probabilities, np.zeros(30, bool)) == 0.5
 
 
-def test_an_answer_below_the_least_probability_is_none():
+def test_an_answer_has_the_probabilities_of_all_labels():
   logits = np.array([0.0, 0.1, 0.0, 0.0, 0.0])
-  label, probabilities = Classify(facts=FACTS).answer(logits, 0.5)
-  assert label is None
+  label, probabilities = Classify(facts=FACTS).answer(logits)
+  assert label == 'b'
   assert list(probabilities) == list(NAMES)
-  assert Classify(facts=FACTS).answer(logits, 0.0)[0] == 'b'
   logits = np.array([3.0, 0.1, -1.0, -1.0, -1.0])
-  assert Multilabel(facts=FACTS).answer(logits, 0.0)[0] == ['a', 'b']
-  assert Multilabel(facts=FACTS).answer(logits, 0.9)[0] == ['a']
+  assert Multilabel(facts=FACTS).answer(logits)[0] == ['a', 'b']
