@@ -20,6 +20,8 @@ _PADDING = '0.85'
 # A map has room for the names of so many tokens, and pixels for the cells of
 # so many.
 _MOST_NAMES, _MOST_CELLS = 64, 160
+# Maps with names are together at most so wide and high, in inches.
+_MOST_INCHES = 80.0
 
 
 def _figure(num_rows, num_columns, figsize) -> tuple[Any, np.ndarray]:
@@ -115,9 +117,10 @@ def attention_maps(
 ):
   """A map for each layer (row) and head (column); returns the figure.
 
-  All maps share one scale from 0. Queries are on the left and keys below, with
-  the tokens as names where there are few enough. With more tokens than pixels,
-  a cell shows the largest weight of a block, and the title says so.
+  All maps share one scale from 0; with negative weights, 0 is in its middle.
+  Queries are on the left and keys below, with the tokens as names where there
+  are few enough. With more tokens than pixels, a cell shows the largest weight
+  of a block, and the title says so.
 
   Args:
     weights_NHLM: layers, heads, queries, keys; L = M.
@@ -134,9 +137,13 @@ def attention_maps(
   shown = np.where(hidden, np.nan, weights_NHLM)
   block = -(-length // _MOST_CELLS)
   shown = block_maximum(shown, block)
-  high = float(np.nanmax(shown, initial=0.0)) or 1.0
+  high = float(np.nanmax(abs(shown), initial=0.0)) or 1.0
 
-  side = max(2.4, 0.19 * length) if length <= _MOST_NAMES else 5.0
+  is_signed = bool((weights_NHLM < 0).any())
+  side, most = max(2.4, 0.19 * length), max(num_layers, num_heads)
+  has_names = length <= _MOST_NAMES and side * most <= _MOST_INCHES
+  if not has_names:
+    side = max(2.4, min(5.0, _MOST_INCHES / most))
   figure, axes = _figure(
     num_layers, num_heads, (side * num_heads + 0.8, side * num_layers + 0.4)
   )
@@ -145,8 +152,8 @@ def attention_maps(
     axis.set_facecolor(_PADDING)
     image = axis.imshow(
       shown[layer, head],
-      cmap='Blues',
-      vmin=0.0,
+      cmap='RdBu' if is_signed else 'Blues',
+      vmin=-high if is_signed else 0.0,
       vmax=high,
       interpolation='nearest',
       extent=(-0.5, length - 0.5, length - 0.5, -0.5),
@@ -155,7 +162,7 @@ def attention_maps(
     if block > 1:
       title += f'\nlargest of each {block} x {block}'
     axis.set_title(title, fontsize='small')
-    if length <= _MOST_NAMES:
+    if has_names:
       axis.set_xticks(range(len(tokens)), tokens, rotation=90, **TOKEN_STYLE)
       axis.set_yticks(range(len(tokens)), tokens, **TOKEN_STYLE)
   for axis in axes[-1]:

@@ -21,6 +21,8 @@ from selfattn.encoders import ENCODERS
 from selfattn.masks import Tokens
 
 CLS = '[CLS]'
+# Attention weights of a batch: 512 MiB.
+_MOST_WEIGHTS = 2**27
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +173,7 @@ def statistics(
 
   They are of the tokens that the model reads in evaluation of the task.
   """
+  encoder = classifier.encoder
   separators = jnp.array([is_separator(name) for name in tokens])
 
   @jax.jit
@@ -183,7 +186,6 @@ def statistics(
       tokens = jnp.pad(tokens, before, constant_values=True)
       is_separator = jnp.pad(is_separator, before)
     side = Tokens(tokens).with_defaults(tokens.shape[1])
-    encoder = classifier.encoder
     square = (*tokens.shape, tokens.shape[1])
     seen = []
     for index in range(len(weights)):
@@ -195,8 +197,10 @@ def statistics(
       weights, jnp.stack(seen), is_separator
     )
 
+  of_text = encoder.num_layers * encoder.num_heads * max(lengths) ** 2
+  most = max(1, min(64, _MOST_WEIGHTS // of_text))
   parts = []
-  for rows, batch in eval_batches(examples, 64, lengths):
+  for rows, batch in eval_batches(examples, most, lengths):
     part = run(params, batch)
     parts.append({k: np.asarray(v)[:, : len(rows)] for k, v in part.items()})
   return {

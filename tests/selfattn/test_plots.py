@@ -41,6 +41,21 @@ def test_attention_maps_have_a_panel_a_head_on_one_scale(weights):
     np.testing.assert_array_equal(shown.mask, want)
 
 
+def test_negative_weights_have_another_hue():
+  weights = np.array([[[[0.5, -0.75], [0.25, 0.0]]]])
+  (panel,) = maps(plots.attention_maps(weights, ['a', 'b']))
+  (image,) = panel.get_images()
+  assert image.get_clim() == (-0.75, 0.75)
+  np.testing.assert_array_equal(image.get_array(), weights[0, 0])
+
+
+def test_many_maps_fit_into_a_picture():
+  figure = plots.attention_maps(np.full((2, 12, 40, 40), 0.1), ['x'] * 40)
+  assert max(plots.DPI * figure.get_size_inches()) < 2**14
+  panel = maps(figure)[0]
+  assert 'x' not in [t.get_text() for t in panel.get_xticklabels()]
+
+
 def test_long_texts_show_the_largest_of_each_block_and_say_so():
   length = 512
   weights = np.zeros((1, 1, length, length))
