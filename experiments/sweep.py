@@ -79,9 +79,12 @@ def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
   return folder.numbered(workdir, specs)
 
 
-def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:
-  if not trial_ids:
+def _chosen(specs, values) -> list[plan.Spec]:
+  trial_ids = values.trial_ids
+  if not values['trial_ids'].present:
     return specs
+  if not trial_ids:
+    raise UserError('--trial_ids= has no id; without it, all trials run')
   known = {str(spec.index): spec for spec in specs}
   for text in trial_ids:
     if text not in known:
@@ -121,7 +124,7 @@ def _sweep(values, workdir: str) -> None:
   base = values.config.to_dict()
   cluster = _cluster(values, workdir)
   specs = _specs(values, base, workdir)
-  chosen = _chosen(specs, values.trial_ids)
+  chosen = _chosen(specs, values)
   # Results are of all trials of the folder.
   all_specs = folder.with_others(workdir, specs)
   comparison.check(all_specs, values.metric, values.baseline)

@@ -50,8 +50,7 @@ def rows(file: str) -> list[dict]:
   """The rows of a results file: settings of a sweep, or of a benchmark."""
   content = _content(file)
   table = content['table' if 'table' in content else 'rows']
-  # Of a sweep, without settings of which no trial is done.
-  return [row for row in table if row.get('n') != 0]
+  return table
 
 
 @functools.cache
@@ -85,6 +84,9 @@ def _field(text: str, file: str, group: dict) -> str:
   conditions = group | dict(text.split('=', 1) for text in conditions)
   if all(_value(row, column) is None for row in rows(file)):
     raise ValueError(f'{{{text}}}: {file} has no column {column}')
+  for key in conditions:
+    if not any(key in row for row in rows(file)):
+      raise ValueError(f'{{{text}}}: {file} has no column {key}')
   values = [
     _value(row, column)
     for row in rows(file)

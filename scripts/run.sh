@@ -5,7 +5,7 @@
 #   bash scripts/run.sh pytest
 #   bash scripts/run.sh pip install 'jax[tpu]'
 #
-# PYTHON=/path/to/python chooses the interpreter (3.11 or newer);
+# PYTHON=/path/to/python is the interpreter (3.11 or newer) of a new environment;
 # SELFATTN_VENV=FOLDER the environment, if not .venv;
 # JAX_BUILD=cpu|cuda12|cuda13|tpu overrides the build picked for this machine.
 set -euo pipefail
@@ -13,6 +13,7 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="${SELFATTN_VENV:-$root/.venv}"
 [[ "$venv" == /* ]] || venv="$PWD/$venv"
+venv="${venv%/}"
 lock="$root/requirements.txt"
 
 # Where the installer of uv puts it.
@@ -25,6 +26,8 @@ fail() {
 
 jax_build() {
   if [[ -n "${JAX_BUILD:-}" ]]; then
+    [[ "$JAX_BUILD" =~ ^(cpu|cuda12|cuda13|tpu)$ ]] ||
+      fail "JAX_BUILD=$JAX_BUILD is not cpu, cuda12, cuda13 or tpu"
     echo "$JAX_BUILD"
   elif compgen -G '/dev/accel*' >/dev/null || [[ -n "${TPU_NAME:-}" ]]; then
     echo tpu
@@ -82,6 +85,7 @@ install() {
 build="$(jax_build)"
 stamp="$venv/installed-$build"
 if ! cmp -s "$lock" "$stamp"; then
+  mkdir -p "$(dirname "$venv")"
   (
     # Concurrent first launches: one installs, the others wait.
     if command -v flock >/dev/null; then flock 9; fi
@@ -116,6 +120,7 @@ case "$name" in
     if [[ -x "$venv/bin/pip" ]]; then exec "$venv/bin/python" -m pip "$@"; fi
     VIRTUAL_ENV="$venv" exec uv pip "$@"
     ;;
-  basedpyright | pytest | ruff) cd "$root" && exec "$venv/bin/$name" "$@" ;;
+  # As modules: the first lines of scripts name the folder of their installation.
+  basedpyright | pytest | ruff) cd "$root" && exec "$venv/bin/python" -P -m "$name" "$@" ;;
   *) exec "$venv/bin/$name" "$@" ;;
 esac

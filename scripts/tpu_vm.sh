@@ -96,6 +96,7 @@ create() {
     '') ;;
     # A preempted slice must be deleted before it can be recreated.
     PREEMPTED | TERMINATED) vm delete "$name" --quiet ;;
+    STOPPED | STOPPING) fail "$name is $state; start it with gcloud, or delete it" ;;
     *)
       echo "$name is there: $state"
       return
@@ -109,7 +110,9 @@ create() {
 sync() {
   local archive
   archive="$(mktemp -d)/selfattn.tar.gz"
-  (cd "$root" && git ls-files -z | tar --null -czf "$archive" -T -)
+  # A deleted file is listed twice.
+  (cd "$root" && { git ls-files -z && git ls-files -dz; } | sort -z | uniq -zu |
+    tar --null -czf "$archive" -T -)
   vm scp "$archive" "$name:selfattn.tar.gz" --worker=all
   rm -r "$(dirname "$archive")"
   # uv installs Python, since that of the images is older than 3.11.
@@ -168,14 +171,11 @@ stop() {
 delete() {
   local queued state
   queued="$(queue_state)"
+  [[ -z "$queued" ]] || queue delete "$name" --force --quiet
+  # That of a request is deleted with it; another one of its name is not.
   state="$(vm_state)"
-  if [[ -n "$queued" ]]; then
-    queue delete "$name" --force --quiet
-  elif [[ -n "$state" ]]; then
-    vm delete "$name" --quiet
-  else
-    echo "$name is not there"
-  fi
+  [[ -z "$state" ]] || vm delete "$name" --quiet
+  [[ -n "$queued$state" ]] || echo "$name is not there"
 }
 
 case "$command" in

@@ -113,6 +113,12 @@ def test_create_recreates_missing_and_preempted_machines(cloud):
   ]
 
 
+def test_a_stopped_machine_is_not_there_to_run(cloud):
+  (cloud.states / 'vm').write_text('STOPPED\n')
+  code, _, calls = cloud('create', 'a')
+  assert (code, calls) == (2, [])
+
+
 def test_a_queued_slice_is_requested_once(cloud, monkeypatch):
   monkeypatch.setenv('PROJECT', 'p')
   monkeypatch.setenv('TYPE', 'v6e-8')
@@ -289,4 +295,4 @@ def test_shellcheck_finds_nothing():
   done = subprocess.run(
     [shellcheck, *files], capture_output=True, text=True, check=False
   )
-  assert done.stdout == ''
+  assert (done.returncode, done.stdout) == (0, ''), done.stderr

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from absl import flags
 
 from experiments.command import command_line
-from experiments.command.errors import Interrupted, UserError
+from experiments.command.errors import Failed, Interrupted, UserError, one_line
 from experiments.command.log import log
 from experiments.command.signals import Signals
 
@@ -99,9 +99,10 @@ def join(
 ) -> None:
   """Waits for all processes and initializes jax.distributed.
 
-  A UserError says that some did not start in time, or that jax finds no
-  cluster, of which `find` has what the flags say. Timeouts are in seconds:
-  until all have started, and without a heartbeat until one counts as dead.
+  Failed says that some did not start in time, or that they do not reach each
+  other, which may pass; a UserError that jax finds no cluster, of which `find`
+  has what the flags say. Timeouts are in seconds: until all have started, and
+  without a heartbeat until one counts as dead.
   Signals end the wait in Interrupted; without them, they end Python.
   """
   if address := cluster.get('coordinator_bind_address'):
@@ -126,28 +127,34 @@ def join(
   except Interrupted:
     raise
   except TimeoutError as error:
-    raise UserError(
+    raise Failed(
       f'some processes have not started within {start_timeout} s '
       '(--start_timeout); run the same command for all of them, or give '
       '--distributed=off for a single one'
     ) from error
-  except Exception as error:
+  except ValueError as error:
     raise UserError(
-      f'jax cannot form a cluster: {str(error).splitlines()[0]}; give '
+      f'jax finds no cluster: {str(error).splitlines()[0]}; give '
       '--coordinator_address, --num_processes and --process_id, or '
       '--distributed=off'
+    ) from error
+  except Exception as error:
+    raise Failed(
+      f'the processes do not form a cluster: {one_line(error)}'
     ) from error
 
 
 def _check_free(address: str) -> None:
   """UserError if process 0 cannot listen at HOST:PORT: jax may crash there."""
   host, _, port = address.rpartition(':')
+  host = host.strip('[]')
+  family = socket.AF_INET6 if ':' in host else socket.AF_INET
   try:
-    socket.create_server((host, int(port))).close()
-  except OSError as error:
+    socket.create_server((host, int(port)), family=family).close()
+  except (OSError, OverflowError) as error:
     raise UserError(
       f'--coordinator_address={address}: process 0 cannot listen there: '
-      f'{error.strerror or error}'
+      f'{getattr(error, "strerror", None) or error}'
     ) from error
 
 

@@ -158,24 +158,29 @@ def compare(
   scores = {}
   for name, of_setting in trials.items():
     setting = naming.settings[naming.names.index(name)]
-    entry, scores[name] = _entry(of_setting, metric, units)
+    entry = _entry(of_setting, metric, units)
+    scores[name] = _of_trials(of_setting, f'best/test/{metric}', over)
     table[name] = {'setting': name, **setting, **entry}
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
   base = scores[chosen] if chosen else {}
   for name, entry in table.items():
     test = scores[name]
-    pairs = sorted(test.keys() & base.keys())
-    if name != chosen and pairs:
-      entry['difference'] = interval([test[k] - base[k] for k in pairs])
+    differences: dict[tuple, list[float]] = {}
+    for trial in sorted(test.keys() & base.keys()):
+      unit = tuple(dict(trial)[key] for key in units)
+      differences.setdefault(unit, []).append(test[trial] - base[trial])
+    if name != chosen and differences:
+      means = [statistics.fmean(of_unit) for of_unit in differences.values()]
+      entry['difference'] = interval(means)
   of_trials = tuple(naming.names)
   return Comparison(metric, over, units, chosen, ranked, sign, of_trials)
 
 
 def _entry(
   trials: list[tuple[dict, Spec]], metric: str, units: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, float]]:
-  """What the table has of the trials of a setting; test scores by unit."""
+) -> dict[str, Any]:
+  """What the table has of the trials of a setting."""
   columns = {split: f'best/{split}/{metric}' for split in SPLITS}
   scored, missing = [], 0
   for row, spec in trials:
@@ -195,8 +200,19 @@ def _entry(
       by_length[str(length)] = _of_units(read, column, units)
   if by_length:
     entry['by_length'] = by_length
-  test = entry['test']['values'] if scored else {}
-  return entry, {unit: statistics.fmean(v) for unit, v in test.items()}
+  return entry
+
+
+def _of_trials(
+  trials: list[tuple[dict, Spec]], column: str, over: Sequence[str]
+) -> dict[tuple, float]:
+  """Scores of a setting by what its trials differ in, ((key, value), ...)."""
+  scores = {}
+  for row, spec in trials:
+    if row[column] is not None:
+      flat = spec.settings.flat()
+      scores[tuple((key, str(flat[key])) for key in over)] = row[column]
+  return scores
 
 
 def _of_units(

@@ -87,5 +87,8 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-  text = shown(value)
-  return f'[{text}]' if isinstance(value, list) else text
+  if not isinstance(value, list):
+    return shown(value)
+  # ('a,b',) is not ('a', 'b').
+  parts = (repr(x) if ',' in str(x) else x for x in value)
+  return f'[{shown([*parts])}]'

@@ -119,7 +119,8 @@ def publish(
 
   `commands`, `commits`, `machines`, kinds of `devices` and `versions` of jax
   are those of all attempts of all trials, with PATH for folders; `trials`
-  counts them by status. UserError if the env.json of a trial is corrupt.
+  counts them by status. The table has the settings with a trial that is done.
+  UserError if the env.json of a trial is corrupt.
   """
   attempts = [
     attempt
@@ -146,7 +147,7 @@ def publish(
       for key in compared.over
     },
     'baseline': compared.baseline,
-    'table': compared.table,
+    'table': [entry for entry in compared.table if entry['n']],
   }
   workdir_lib.write_atomic(path, json.dumps(content, indent=1) + '\n')
 

@@ -128,7 +128,8 @@ def markdown(compared: Comparison) -> str:
   """The table, its caption and the conclusion, as Markdown."""
   header, body = cells(compared)
   lines = [header, ['---'] * len(header), *body]
-  text = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  escaped = [[cell.replace('|', r'\|') for cell in line] for line in lines]
+  text = '\n'.join(f'| {" | ".join(line)} |' for line in escaped)
   parts = [text, caption(compared), conclusion(compared)]
   return '\n\n'.join(filter(None, parts)) + '\n'
 

@@ -395,6 +395,7 @@ def test_a_dry_run_prints_trials_and_programs(tmp_path, arguments, sweep):
     ([], '--sweep or --grid is required'),
     (['--sweep=seeds', '--output='], 'is not the name of a file'),
     (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not the id'),
+    (['--sweep=seeds', '--trial_ids='], '--trial_ids= has no id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
     (['--report'], 'sweep.json does not exist'),
   ],

@@ -216,6 +216,37 @@ def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
   assert said in tables.conclusion(found)
 
 
+def test_a_fold_is_paired_by_the_seeds_that_both_settings_have(tmp_path):
+  base = make_small_config()
+  base.data.source, base.data.dir = 'text', str(tmp_path)
+  base.data.num_folds = 2
+  trials = [
+    {RATE: rate, 'data.fold': fold, 'seed': seed}
+    for rate in (0.1, 0.2)
+    for fold in range(2)
+    for seed in range(2)
+  ]
+  rows = []
+  for trial in trials:
+    is_done = trial[RATE] < 0.2 or trial['seed'] < 1
+    score = trial['seed'] / 10 if is_done else None
+    row = {f'best/{split}/accuracy': score for split in comparison.SPLITS}
+    rows.append(row | {'status': 'DONE' if is_done else 'PENDING'})
+  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
+  found = comparison.compare(rows, specs, 'accuracy', '')
+  (difference,) = (
+    entry['difference'] for entry in found.table if 'difference' in entry
+  )
+  assert (difference['n'], difference['mean']) == (2, 0)
+
+
+def test_settings_with_commas_have_names_of_their_own(tmp_path):
+  key = 'optimizer.weight_decay_names'
+  trials = [{key: ('a,b',)}, {key: ('a', 'b')}]
+  specs = plan.make(make_small_config().to_dict(), trials, str(tmp_path / 's'))
+  assert len({*names.of_specs(specs).names}) == 2
+
+
 def test_a_trial_with_the_default_seed_is_paired_with_that_seed(tmp_path):
   trials = [{RATE: 0.1}, {RATE: 0.2, 'seed': 0}, {RATE: 0.2, 'seed': 1}]
   rows = [
