@@ -33,18 +33,20 @@ def test_a_trial_that_ended_during_the_wait_for_its_lock_is_unchanged(
   tmp_path, monkeypatch
 ):
   trials = specs(tmp_path, 2)
-  held = locks.held
+  held, released = locks.held, []
 
   @contextlib.contextmanager
   def slow(path, *more):
     with held(path, *more):
       if path == trials[0].path and not workdir_lib.read_status(path):
         # As if another host had released it just now.
+        released.append(path)
         engines._train(trials[:1], Signals(), engines.Shared())
       yield
 
   monkeypatch.setattr(locks, 'held', slow)
   train(trials)
+  assert released
   for spec in trials:
     status = workdir_lib.read_status(spec.path)
     assert (status['status'], status['attempt']) == ('DONE', 1)
