@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from selfattn.tokens import Tokens
 
+# Keys whose sums are one matmul.
+_BLOCK = 32
+
 
 def later_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
   """Sums over the keys after each one, itself excluded: (B, H, L, M)."""
-  reverse = cumulative_sum(x_BHLM[..., ::-1], -index_BM[:, ::-1], True)
-  return reverse[..., ::-1]
+  return _in_order(x_BHLM, index_BM, np.tril, -1)
 
 
-def cumulative_sum(
-  x_BHLM: jax.Array, index_BM, is_exclusive: bool = False
-) -> jax.Array:
-  """Sums over keys up to each one, or before it: (B, H, L, M)."""
+def cumulative_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
+  """Sums over the keys up to each one: (B, H, L, M)."""
+  return _in_order(x_BHLM, index_BM, np.triu, 0)
 
-  def sums(x):
-    if is_exclusive:
-      x = jnp.pad(x, [(0, 0)] * 3 + [(1, 0)])[..., :-1]
-    return jnp.cumsum(x, axis=-1)
 
+def _in_order(x_BHLM, index_BM, triangle: Callable, diagonal: int):
+  """Sums over a triangle of pairs of keys in the order of their index."""
   is_known = isinstance(index_BM, np.ndarray)
   if is_known and (np.diff(index_BM) > 0).all():
-    return sums(x_BHLM)
+    return _sums(x_BHLM, triangle, diagonal)
   shape = (len(index_BM), 1, 1, index_BM.shape[1])
   order = jnp.argsort(jnp.asarray(index_BM), axis=-1).reshape(shape)
   order = jnp.broadcast_to(order, x_BHLM.shape)
-  ordered = sums(jnp.take_along_axis(x_BHLM, order, axis=-1))
-  return jnp.take_along_axis(ordered, jnp.argsort(order, axis=-1), axis=-1)
+  ordered = jnp.take_along_axis(x_BHLM, order, axis=-1)
+  sums = _sums(ordered, triangle, diagonal)
+  return jnp.take_along_axis(sums, jnp.argsort(order, axis=-1), axis=-1)
+
+
+def _sums(x_BHLM, triangle: Callable, diagonal: int) -> jax.Array:
+  """x times a triangular matrix of ones, which blocks make linear in M.
+
+  On a CPU, several times as fast as a scan, whose steps recompute x. No sum
+  has a term that a difference removes, however large that is.
+  """
+  *lead, M = x_BHLM.shape
+  count = -(-M // _BLOCK)
+  fill = [(0, 0)] * len(lead) + [(0, count * _BLOCK - M)]
+  blocks = jnp.pad(x_BHLM, fill).reshape(*lead, count, _BLOCK)
+
+  def times(x, diagonal):
+    ones = np.ones((x.shape[-1],) * 2, x.dtype)
+    return jnp.matmul(x, triangle(ones, diagonal), precision='highest')
+
+  within = times(blocks, diagonal)
+  # Of the blocks before or after, without the block itself.
+  others = times(blocks.sum(axis=-1), 1 if triangle is np.triu else -1)
+  sums = within + others[..., None]
+  return sums.reshape(*lead, count * _BLOCK)[..., :M]
 
 
 def prefix_sums(

@@ -222,5 +222,5 @@ class StickBreaking(Softmax):
     mask = jnp.asarray(seen)[:, None] if mask is None else mask & seen[:, None]
     left = jnp.where(mask, jax.nn.log_sigmoid(-scores), 0.0)
     nearer = later_sum(left, key.index)
-    weights = jnp.exp(jax.nn.log_sigmoid(scores) + nearer)
+    weights = jax.nn.sigmoid(scores) * jnp.exp(nearer)
     return jnp.where(mask, weights, 0.0)
