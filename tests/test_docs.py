@@ -54,7 +54,6 @@ def results_file(monkeypatch):
     {'name': 'b', 'length': 8, 'test': {'mean': 0.5, 'half_width': None}},
     {'name': 'a', 'length': 8, 'test': {'mean': 1 / 3, 'half_width': 0.25}},
     {'name': 'a', 'length': 16, 'test': {'mean': 0.875, 'half_width': 0.5}},
-    {'name': 'c', 'length': 8, 'n': 0},
   ]
   monkeypatch.setattr(results, '_content', lambda file: {'rows': rows})
 
