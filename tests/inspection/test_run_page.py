@@ -64,10 +64,12 @@ def test_weights_are_quantized():
   (entry,) = json.loads(text.partition('json">')[2].partition('</script>')[0])
   import base64
 
-  unit, steps = entry['weights']['unit'], entry['weights']['steps']
-  assert unit == abs(weights).max() > 1
-  sent = unit * np.frombuffer(base64.b64decode(steps), '<i2') / 32767
-  np.testing.assert_allclose(sent, weights.ravel(), atol=0.51 * unit / 32767)
+  low, high, steps = (entry['weights'][key] for key in ('low', 'high', 'steps'))
+  assert (low, high) == (weights.min(), weights.max())
+  shares = np.frombuffer(base64.b64decode(steps), '<u2') / 65535
+  np.testing.assert_allclose(
+    low + (high - low) * shares, weights.ravel(), atol=(high - low) / 2**16
+  )
   assert (entry['layers'], entry['heads']) == (2, 2)
 
 

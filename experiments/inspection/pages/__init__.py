@@ -27,7 +27,7 @@ _HERE = pathlib.Path(__file__).parent
 _LONG_TEXT = 40
 _MOST_DECIMALS = 8
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
-_STEPS = 2**15 - 1
+_STEPS = 2**16 - 1
 
 
 class Html(str):
@@ -199,8 +199,12 @@ def attention(texts: Sequence[tuple[str, str, AttentionMaps]]) -> str:
 
 
 def _packed(weights: np.ndarray) -> dict[str, Any]:
-  """Weights as 16-bit shares of `unit`, 1 or the greatest: those of some
-  normalisers are negative or above 1."""
-  unit = max(1.0, float(abs(weights).max(initial=0.0)))
-  steps = np.rint(weights / unit * _STEPS).astype('<i2')
-  return {'unit': unit, 'steps': base64.b64encode(steps.tobytes()).decode()}
+  """Weights as 16-bit steps from `low` to `high`.
+
+  From 0 to 1, or more: those of some normalisers are negative or above 1.
+  """
+  low = min(0.0, float(weights.min(initial=0.0)))
+  high = max(1.0, float(weights.max(initial=1.0)))
+  steps = np.rint((weights - low) / (high - low) * _STEPS).astype('<u2')
+  text = base64.b64encode(steps.tobytes()).decode()
+  return {'low': low, 'high': high, 'steps': text}

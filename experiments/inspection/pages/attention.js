@@ -3,17 +3,17 @@
 // text, shaded by the weights of the selected query.
 'use strict';
 
-const STEPS = 32767;
+const STEPS = 65535;
 // Blue, and of negative weights vermilion: safe for colour-blind readers.
 const COLOURS = [[0, 114, 178], [213, 94, 0]];
 const MOST_NAMES = 64; // largest number of tokens with labels on the axes
 
-function unpack({ unit, steps }) {
+function unpack({ low, high, steps }) {
   const bytes = Uint8Array.from(atob(steps), (c) => c.charCodeAt(0));
   const view = new DataView(bytes.buffer);
   return Float32Array.from(
     { length: bytes.length / 2 },
-    (_, i) => (unit * view.getInt16(2 * i, true)) / STEPS,
+    (_, i) => low + ((high - low) * view.getUint16(2 * i, true)) / STEPS,
   );
 }
 
