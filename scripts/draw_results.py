@@ -15,13 +15,13 @@ from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Files of the table on docs/language_models.md.
-LENGTHS = ('lengths_methods', 'lengths_more')
+LENGTHS = ('lengths_methods', 'lengths_more', 'lengths_variants')
 # Of each task, chance on long strings, and the files of its scores.
 TASKS = {
   'a_before_b': (0.5, ['a_before_b', 'a_before_b_newest']),
   'even_pairs': (0.51, ['even_pairs', 'even_pairs_newest']),
   'flip_flop': (0.5, ['flip_flop', 'flip_flop_newest']),
-  'cycle_navigation': (0.2, ['cycle_navigation']),
+  'cycle_navigation': (0.2, ['cycle_navigation', 'cycle_navigation_newest']),
   'mqar': (0.125, ['mqar']),
 }
 KINDS = {
@@ -68,7 +68,7 @@ def by_length(axes) -> None:
     axis.set_yticks([2, 3, 4, 5, 6], list('23456'))
     axis.yaxis.set_minor_formatter('')
     axis.set_xticks([128, 512, 2048], ['128', '512', '2,048'])
-    axis.set_xlim(right=2048 * 18)
+    axis.set_xlim(right=2048 * 30)
     axis.set_title(of, fontsize=9)
 
 
@@ -78,7 +78,7 @@ def _write_names(axis, ends) -> None:
   for bits, length, name, colour in sorted(ends):
     below = max(bits, 1.07 * below)
     axis.annotate(
-      name.partition('(')[0],
+      name.replace('(max_len=128)', ''),
       (length, bits),
       (1.6 * 2048, below),
       color=colour,
