@@ -110,9 +110,9 @@ create() {
 sync() {
   local archive
   archive="$(mktemp -d)/selfattn.tar.gz"
-  # A deleted file is listed twice.
-  (cd "$root" && { git ls-files -z && git ls-files -dz; } | sort -z | uniq -zu |
-    tar --null -czf "$archive" -T -)
+  # Once each, also in the middle of a merge; a deleted file then twice, and left out.
+  (cd "$root" && { git ls-files -z | sort -zu && git ls-files -dz | sort -zu; } |
+    sort -z | uniq -zu | tar --null -czf "$archive" -T -)
   vm scp "$archive" "$name:selfattn.tar.gz" --worker=all
   rm -r "$(dirname "$archive")"
   # uv installs Python, since that of the images is older than 3.11.

@@ -134,7 +134,7 @@ def join(
     ) from error
   except ValueError as error:
     raise UserError(
-      f'jax finds no cluster: {str(error).splitlines()[0]}; give '
+      f'jax finds no cluster: {one_line(error)}; give '
       '--coordinator_address, --num_processes and --process_id, or '
       '--distributed=off'
     ) from error

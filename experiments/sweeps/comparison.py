@@ -159,7 +159,7 @@ def compare(
   for name, of_setting in trials.items():
     setting = naming.settings[naming.names.index(name)]
     entry = _entry(of_setting, metric, units)
-    scores[name] = _of_trials(of_setting, f'best/test/{metric}', over)
+    scores[name] = _of_trials(of_setting, metric, over)
     table[name] = {'setting': name, **setting, **entry}
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
@@ -204,14 +204,16 @@ def _entry(
 
 
 def _of_trials(
-  trials: list[tuple[dict, Spec]], column: str, over: Sequence[str]
+  trials: list[tuple[dict, Spec]], metric: str, over: Sequence[str]
 ) -> dict[tuple, float]:
-  """Scores of a setting by what its trials differ in, ((key, value), ...)."""
+  """Test scores of trials by what they differ in, ((key, value), ...)."""
   scores = {}
   for row, spec in trials:
-    if row[column] is not None:
+    of_splits = {split: row[f'best/{split}/{metric}'] for split in SPLITS}
+    if None not in of_splits.values():
       flat = spec.settings.flat()
-      scores[tuple((key, str(flat[key])) for key in over)] = row[column]
+      key = tuple((name, str(flat[name])) for name in over)
+      scores[key] = of_splits['test']
   return scores
 
 

@@ -59,17 +59,19 @@ def test_each_run_is_compared_with_its_own_thresholds():
 
 def test_weights_are_quantized():
   weights = np.random.default_rng(0).normal(size=(2, 2, 3, 3))
+  weights[0, 0, 0, 0] = 0
   maps = AttentionMaps(['a', 'b', 'c'], weights)
   text = pages.attention([('t', '', maps)])
   (entry,) = json.loads(text.partition('json">')[2].partition('</script>')[0])
   import base64
 
-  low, high, steps = (entry['weights'][key] for key in ('low', 'high', 'steps'))
-  assert (low, high) == (weights.min(), weights.max())
-  shares = np.frombuffer(base64.b64decode(steps), '<u2') / 65535
-  np.testing.assert_allclose(
-    low + (high - low) * shares, weights.ravel(), atol=(high - low) / 2**16
+  unit, zero, text = (
+    entry['weights'][key] for key in ('unit', 'zero', 'numbers')
   )
+  numbers = np.frombuffer(base64.b64decode(text), '<u2').astype(int)
+  sent = unit * (numbers - zero)
+  np.testing.assert_allclose(sent, weights.ravel(), atol=0.51 * unit)
+  assert sent[0] == weights[0, 0, 0, 0] == 0
   assert (entry['layers'], entry['heads']) == (2, 2)
 
 

@@ -199,12 +199,16 @@ def attention(texts: Sequence[tuple[str, str, AttentionMaps]]) -> str:
 
 
 def _packed(weights: np.ndarray) -> dict[str, Any]:
-  """Weights as 16-bit steps from `low` to `high`.
+  """Weights as `unit` times 16-bit numbers, of which `zero` is 0.
 
-  From 0 to 1, or more: those of some normalisers are negative or above 1.
+  They are from 0 to 1, or of some normalisers negative or above 1.
   """
+  weights = np.nan_to_num(weights, posinf=0.0, neginf=0.0)
   low = min(0.0, float(weights.min(initial=0.0)))
   high = max(1.0, float(weights.max(initial=1.0)))
-  steps = np.rint((weights - low) / (high - low) * _STEPS).astype('<u2')
-  text = base64.b64encode(steps.tobytes()).decode()
-  return {'low': low, 'high': high, 'steps': text}
+  # One less, since both ends are rounded away from 0.
+  unit = (high - low) / (_STEPS - 1)
+  zero = math.ceil(-low / unit)
+  numbers = (np.rint(weights / unit) + zero).astype('<u2')
+  text = base64.b64encode(numbers.tobytes()).decode()
+  return {'unit': unit, 'zero': zero, 'numbers': text}

@@ -3,17 +3,16 @@
 // text, shaded by the weights of the selected query.
 'use strict';
 
-const STEPS = 65535;
 // Blue, and of negative weights vermilion: safe for colour-blind readers.
 const COLOURS = [[0, 114, 178], [213, 94, 0]];
 const MOST_NAMES = 64; // largest number of tokens with labels on the axes
 
-function unpack({ low, high, steps }) {
-  const bytes = Uint8Array.from(atob(steps), (c) => c.charCodeAt(0));
+function unpack({ unit, zero, numbers }) {
+  const bytes = Uint8Array.from(atob(numbers), (c) => c.charCodeAt(0));
   const view = new DataView(bytes.buffer);
   return Float32Array.from(
     { length: bytes.length / 2 },
-    (_, i) => low + ((high - low) * view.getUint16(2 * i, true)) / STEPS,
+    (_, i) => unit * (view.getUint16(2 * i, true) - zero),
   );
 }
 
