@@ -49,8 +49,7 @@ def table(template: str) -> str:
 def rows(file: str) -> list[dict]:
   """The rows of a results file: settings of a sweep, or of a benchmark."""
   content = _content(file)
-  table = content['table' if 'table' in content else 'rows']
-  return table
+  return content['table' if 'table' in content else 'rows']
 
 
 @functools.cache

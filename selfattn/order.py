@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,29 +14,28 @@ _BLOCK = 32
 
 def later_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
   """Sums over the keys after each one, itself excluded: (B, H, L, M)."""
-  return _in_order(x_BHLM, index_BM, np.tril, -1)
+  return _in_order(x_BHLM, index_BM, np.greater)
 
 
 def cumulative_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
   """Sums over the keys up to each one: (B, H, L, M)."""
-  return _in_order(x_BHLM, index_BM, np.triu, 0)
+  return x_BHLM + _in_order(x_BHLM, index_BM, np.less)
 
 
-def _in_order(x_BHLM, index_BM, triangle: Callable, diagonal: int):
-  """Sums over a triangle of pairs of keys in the order of their index."""
+def _in_order(x_BHLM, index_BM, relation: np.ufunc) -> jax.Array:
+  """Sums over the keys whose index has this relation to that of each one."""
   is_known = isinstance(index_BM, np.ndarray)
   if is_known and (np.diff(index_BM) > 0).all():
-    return _sums(x_BHLM, triangle, diagonal)
+    return _sums(x_BHLM, relation)
   shape = (len(index_BM), 1, 1, index_BM.shape[1])
   order = jnp.argsort(jnp.asarray(index_BM), axis=-1).reshape(shape)
   order = jnp.broadcast_to(order, x_BHLM.shape)
-  ordered = jnp.take_along_axis(x_BHLM, order, axis=-1)
-  sums = _sums(ordered, triangle, diagonal)
+  sums = _sums(jnp.take_along_axis(x_BHLM, order, axis=-1), relation)
   return jnp.take_along_axis(sums, jnp.argsort(order, axis=-1), axis=-1)
 
 
-def _sums(x_BHLM, triangle: Callable, diagonal: int) -> jax.Array:
-  """x times a triangular matrix of ones, which blocks make linear in M.
+def _sums(x_BHLM, relation: np.ufunc) -> jax.Array:
+  """x times a triangle of ones, np.less or np.greater, by blocks of keys.
 
   On a CPU, several times as fast as a scan, whose steps recompute x. No sum
   has a term that a difference removes, however large that is.
@@ -48,14 +45,13 @@ def _sums(x_BHLM, triangle: Callable, diagonal: int) -> jax.Array:
   fill = [(0, 0)] * len(lead) + [(0, count * _BLOCK - M)]
   blocks = jnp.pad(x_BHLM, fill).reshape(*lead, count, _BLOCK)
 
-  def times(x, diagonal):
-    ones = np.ones((x.shape[-1],) * 2, x.dtype)
-    return jnp.matmul(x, triangle(ones, diagonal), precision='highest')
+  def times_triangle(x):
+    places = np.arange(x.shape[-1])
+    triangle = relation.outer(places, places).astype(x.dtype)
+    return jnp.matmul(x, triangle, precision='highest')
 
-  within = times(blocks, diagonal)
-  # Of the blocks before or after, without the block itself.
-  others = times(blocks.sum(axis=-1), 1 if triangle is np.triu else -1)
-  sums = within + others[..., None]
+  of_other_blocks = times_triangle(blocks.sum(axis=-1))
+  sums = times_triangle(blocks) + of_other_blocks[..., None]
   return sums.reshape(*lead, count * _BLOCK)[..., :M]
 
 

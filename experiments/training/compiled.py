@@ -134,17 +134,14 @@ class Program:
     batch = self._stacked(batches, np.stack)
     return jax.device_put(batch, batch_sharding(self.mesh, self.has_orders))
 
-  def join(self, trees: list[State]) -> State:
-    """The State of the program, from those of all trials."""
-    if self.size is None:
-      return trees[0]
-    return jax.device_put(self._stacked(trees), self.state_sharding)
+  def join(self, trees: list, sharding) -> Any:
+    """A State or its parameters of the program, from those of all trials.
 
-  def join_params(self, trees: list) -> Any:
-    """Parameters to evaluate with of the program, from those of all trials."""
+    Args:
+      sharding: state_sharding, or the part of it that is joined.
+    """
     if self.size is None:
       return trees[0]
-    sharding = self.state_sharding.eval_params
     return jax.device_put(self._stacked(trees), sharding)
 
   def hparams(self, settings: list[Settings]) -> HParams:

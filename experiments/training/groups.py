@@ -97,7 +97,8 @@ class Group:
         structure = jax.tree.structure(template)
         trees.append(jax.tree.unflatten(structure, leaves.values()))
       steps.append(step)
-    return steps, self.program.join_params(trees)
+    sharding = self.program.state_sharding.eval_params
+    return steps, self.program.join(trees, sharding)
 
   def keep_fits(self, steps: list[int | None], fits: list[dict]) -> None:
     """Writes what was chosen on validation for the best checkpoints.
@@ -253,7 +254,7 @@ def opened(
   start, states = recovery.newest(folders, program.template)
   if states:
     log(f'resuming after step {start}')
-    state = program.join(states)
+    state = program.join(states, program.state_sharding)
   else:
     log('initialising parameters')
     state = _with_first_parameters(program, program.init(hparams), runs)
@@ -284,4 +285,4 @@ def _with_first_parameters(program: Program, state: State, runs) -> State:
     )
     # The average, if there is one, begins with the first step.
     states[index] = states[index].replace(params=params)
-  return program.join(states)
+  return program.join(states, program.state_sharding)

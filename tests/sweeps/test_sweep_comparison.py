@@ -185,16 +185,21 @@ def test_a_sentence_says_what_the_interval_means(
   assert tables.conclusion(found) == expected
 
 
-def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
+def of_folds(tmp_path, count):
+  """(config, trials) of two rates, and of as many folds as seeds."""
   base = make_small_config()
   base.data.source, base.data.dir = 'text', str(tmp_path)
-  base.data.num_folds = 3
-  trials = [
+  base.data.num_folds = count
+  return base.to_dict(), [
     {RATE: rate, 'data.fold': fold, 'seed': seed}
     for rate in (0.1, 0.2)
-    for fold in range(3)
-    for seed in range(3)
+    for fold in range(count)
+    for seed in range(count)
   ]
+
+
+def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
+  base, trials = of_folds(tmp_path, 3)
   rows = [
     {
       'best/validation/accuracy': trial[RATE],
@@ -202,7 +207,7 @@ def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
     }
     for trial in trials
   ]
-  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
+  specs = plan.make(base, trials, str(tmp_path / 'sweep'))
   found = comparison.compare(rows, specs, 'accuracy', '')
   assert found.over == ('seed', 'data.fold')
   assert [entry['n'] for entry in found.table] == [9, 9]
@@ -217,22 +222,14 @@ def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
 
 
 def test_a_fold_is_paired_by_the_seeds_that_both_settings_have(tmp_path):
-  base = make_small_config()
-  base.data.source, base.data.dir = 'text', str(tmp_path)
-  base.data.num_folds = 2
-  trials = [
-    {RATE: rate, 'data.fold': fold, 'seed': seed}
-    for rate in (0.1, 0.2)
-    for fold in range(2)
-    for seed in range(2)
-  ]
+  base, trials = of_folds(tmp_path, 2)
   rows = []
   for trial in trials:
     is_done = trial[RATE] < 0.2 or trial['seed'] < 1
     score = trial['seed'] / 10 if is_done else None
     row = {f'best/{split}/accuracy': score for split in comparison.SPLITS}
     rows.append(row | {'status': 'DONE' if is_done else 'PENDING'})
-  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
+  specs = plan.make(base, trials, str(tmp_path / 'sweep'))
   found = comparison.compare(rows, specs, 'accuracy', '')
   (difference,) = (
     entry['difference'] for entry in found.table if 'difference' in entry
