@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
-import importlib
 import importlib.machinery
 import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -128,17 +128,16 @@ def _file(name: str) -> str | None:
   """The file of a module; None: there is none."""
   if os.path.exists(_first.get(name, '')):
     return _first[name]
-  places = [os.getcwd(), *_folders]
-  if '.' in name:
-    # After those of Python, none of which a file there hides.
-    sys.path.extend(place for place in places if place not in sys.path)
-    try:
-      spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:
-      spec = None
-  else:
-    path = [*places, *sys.path]
-    spec = importlib.machinery.PathFinder.find_spec(name, path)
+  top, *rest = name.split('.')
+  finder = importlib.machinery.PathFinder
+  spec = finder.find_spec(top, [os.getcwd(), *_folders, *sys.path])
+  if spec is None:
+    # Those of packages that are installed to be edited.
+    specs = (one.find_spec(top, None) for one in sys.meta_path)
+    spec = next(filter(None, specs), None)
+  for part in rest:
+    places = spec.submodule_search_locations if spec else None
+    spec = finder.find_spec(part, places or [])
   return spec.origin if spec and spec.has_location else None
 
 
@@ -155,11 +154,11 @@ def _executed(
 ) -> tuple[ModuleType, tuple[str, ...]]:
   """A new module, and its file with those of the modules beside it."""
   folder, before = os.path.dirname(path), set(sys.modules)
+  for _ in range(name.count('.')):
+    folder = os.path.dirname(folder)
   sys.path.insert(0, folder)
   try:
     with in_file(path, path):
-      if '.' in name:
-        return importlib.import_module(name), (path,)
       spec = importlib.util.spec_from_file_location(f'{name}@{number}', path)
       if spec is None or spec.loader is None:
         raise UserError(f'{path} is not a Python file (.py)')
@@ -177,20 +176,21 @@ def _executed(
 
 
 def _without_helpers(folder: str, before: set[str]) -> list[str]:
-  """Files of new modules of a folder, which another version imports anew."""
-  files = []
+  """Files of new modules of a folder, which another version imports anew.
+
+  Those of libraries are not one's own.
+  """
+  helpers: list[str] = []
+  if folder in map(sysconfig.get_path, ('purelib', 'platlib')):
+    return []
   for name in sorted(set(sys.modules) - before):
     top = sys.modules.get(name.partition('.')[0])
-    place = getattr(top, '__file__', None) or ''
-    if place.endswith('__init__.py'):
-      place = os.path.dirname(place)
+    of_top = [*getattr(top, '__path__', ()), getattr(top, '__file__', None)]
     is_new = name.partition('.')[0] not in before and '@' not in name
-    if is_new and os.path.dirname(place) == folder:
-      files.append(getattr(sys.modules[name], '__file__', None) or place)
-  for name in set(sys.modules) - before:
-    if getattr(sys.modules[name], '__file__', None) in files:
-      del sys.modules[name]
-  return files
+    if is_new and os.path.dirname(of_top[0] or '') == folder:
+      helpers.append(name)
+  files = [getattr(sys.modules.pop(name), '__file__', None) for name in helpers]
+  return [file for file in files if file]
 
 
 def _check_class(entry: Any, base: type) -> None:

@@ -75,7 +75,7 @@ def split(text: str, separator: str = ',') -> list[str]:
       elif character == quote:
         quote, before = '', 'end of quotes'
       continue
-    if before == 'end of quotes' and character not in f'{separator},)] ':
+    if before == 'end of quotes' and character not in f'{separator},)]= ':
       closing.append('')
       break
     if character in _QUOTES and before in f'{separator},=([':

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from experiments.command.errors import require
-from experiments.data.contract import Files, Format
+from experiments.data.contract import Files, Format, InvalidRow
 
 # Libraries are imported late: each takes a second, and most data needs none.
 
@@ -73,7 +73,16 @@ class Hub(Format):
 
 
 def _chosen(columns: Sequence[str], known: list[str]) -> list[str]:
-  """The columns; all that there are if one is missing, so that it is said."""
+  """The columns; all that there are if one is missing, so that it is said.
+
+  An InvalidRow says that one is repeated.
+  """
+  for column in columns:
+    if known.count(column) > 1:
+      raise InvalidRow(
+        f'two columns {column!r}; rename one, or change '
+        'config.data.text.text_columns or label_column'
+      )
   return [*columns] if {*columns} <= {*known} else known
 
 

@@ -154,7 +154,10 @@ class Numbers(Labels):
     return ['value']
 
   def values(self, strings, names):
-    numbers = np.array([_number(string) for string in strings], np.float32)
+    exact = np.array([_number(string) for string in strings])
+    # Too large for float32 is no number that a model learns.
+    with np.errstate(over='ignore'):
+      numbers = exact.astype(np.float32)
     is_known = np.isfinite(numbers)
     return np.where(is_known, numbers, np.float32(0)), is_known
 
@@ -166,7 +169,7 @@ class Numbers(Labels):
     )
 
   def allowed(self, names):
-    return 'a number'
+    return 'a number below 3e38'
 
 
 CLASSES = Classes()

@@ -108,7 +108,7 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '
       f'correct or remove the row, or change {_key(name, options)}'
     )
-  if not _is_decoded(value):
+  if not is_decoded(value):
     raise InvalidRow(
       f'column {name!r} is not {options.encoding!r}: {_shown(value)}; '
       'correct it, or change config.data.text.encoding'
@@ -127,7 +127,7 @@ def _shown(value) -> str:
   return 'null' if value is None else ascii(value)[:200]
 
 
-def _is_decoded(text: str) -> bool:
+def is_decoded(text: str) -> bool:
   """Whether all of it was decoded, and it has no half of a surrogate pair."""
   try:
     return text.isascii() or bool(text.encode())

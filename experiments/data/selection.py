@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, at
 from experiments.data.contract import SPLITS
 from experiments.data.labels import CLASSES, Classes, Labels, first
 from experiments.data.rows import Rows
@@ -77,8 +78,8 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   if len(labels) < reader.least:
     raise UserError(
       f'the train split has too few labels for config.task: {labels}; at least '
-      f'{reader.least} must occur: change config.task or '
-      'config.data.text.label_column, or, for several labels of a text, '
+      f'{reader.least} must occur: change config.task, config.data.text.labels '
+      'or label_column, or, for several labels of a text, '
       'config.data.text.label_separator or label_columns'
     )
   values, is_known = reader.values(rows.names, labels)
@@ -98,7 +99,8 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
       reader.allowed(labels), remedy,
     )  # fmt: skip
     dropped += lines
-    _require_rows(split, labelled[split], settings.num_folds)
+    with at('; '.join(lines)) if lines else contextlib.nullcontext():
+      _require_rows(split, labelled[split], settings.num_folds)
   # The pieces of a stream have no labels.
   of_train = values[rows.labels[[] if source.is_stream else labelled['train']]]
   facts = {

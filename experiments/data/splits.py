@@ -1,6 +1,7 @@
 """Parts of a data set for validation and test: a fraction held out, or a fold.
 
-Both are stratified by label and drawn by seed. What belongs together stays
+Both are stratified by label and drawn by seed. (Folds of labels that occur once
+each, such as numbers, are those of the sorted labels, of any seed.) What belongs together stays
 together: equal texts, whatever their case and white space, or all texts of one
 sentence. Parts are row indices.
 """
@@ -95,11 +96,15 @@ def _groups(rows, chosen, seed, grouping):
     group_of, first = distinct(named)
     label_of = label_of[named[first]]
   rng = np.random.default_rng(seed)
-  shuffled = []
-  for _, label in sorted((name, n) for n, name in enumerate(rows.names)):
-    groups = np.flatnonzero(label_of == label)
-    if len(groups):
-      shuffled.append(groups[rng.permutation(len(groups))])
+  by_name = sorted(range(len(rows.names)), key=rows.names.__getitem__)
+  # The place of each group's label among the sorted ones.
+  rank = np.argsort(by_name)[label_of] if len(label_of) else label_of
+  groups = np.argsort(rank, kind='stable')
+  starts = np.flatnonzero(np.diff(rank[groups])) + 1
+  shuffled = [
+    of_label[rng.permutation(len(of_label))]
+    for of_label in np.split(groups, starts)
+  ]
   return group_of, shuffled, rng
 
 

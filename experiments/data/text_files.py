@@ -250,6 +250,11 @@ class Text(Dataset):
           shown[raw] = of_row(raw)
         except ValueError as error:
           raise UserError(f'{path} row {number}: {error}') from None
+        if not readers.is_decoded(shown[raw]):
+          raise UserError(
+            f'the label {shown[raw]!a} is not UTF-8; rename its folder, or '
+            'change config.data.text.labels'
+          )
       with at(f'{path} row {number}'):
         text = self.text_of(cells[:count])
       yield Row(text, shown[raw], path, number)

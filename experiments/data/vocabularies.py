@@ -63,13 +63,12 @@ class Word(Tokenization):
   def train(self, texts: Iterable[str | list[str]]):
     from tokenizers import models, pre_tokenizers, trainers
 
-    whitespace = pre_tokenizers.WhitespaceSplit()
-    punctuation = pre_tokenizers.Whitespace()
-    tokenizer = _tokenizer(
-      models.WordLevel(unk_token='[UNK]'),
-      punctuation if self.split_punctuation else whitespace,
-      self.lowercase,
+    splitter = (
+      pre_tokenizers.Whitespace()
+      if self.split_punctuation
+      else pre_tokenizers.WhitespaceSplit()
     )
+    tokenizer = _tokenizer(models.WordLevel(), splitter, self.lowercase)
     trainer = trainers.WordLevelTrainer(
       vocab_size=self.size,
       min_frequency=self.min_count,
@@ -77,6 +76,13 @@ class Word(Tokenization):
       show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    ids = tokenizer.get_vocab()
+    # A word [UNK] of the texts has a second id, and leaves a hole.
+    words = [w for w in sorted(ids, key=ids.get) if w not in SPECIAL_TOKENS]
+    vocab = {word: index for index, word in enumerate(SPECIAL_TOKENS + words)}
+    model = models.WordLevel(vocab, unk_token='[UNK]')
+    tokenizer = _tokenizer(model, splitter, self.lowercase)
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
     return tokenizer
 
 

@@ -24,9 +24,9 @@ class Multilabel(TextTask):
   training, and then what has the greatest F1 on validation.
 
   Attributes:
-    pos_weight: factors of the losses of labels that a text has, in
-      training: 'none', 'balanced', the number of texts without a label by that
-      of those with it, or by name, as 'joy=2,fear=10', and 1 for the others.
+    pos_weight: factors of the losses of labels that a text has, in training:
+      'none', 'balanced', the number of texts without a label by that of those
+      with it, or by name, as 'joy=2,fear=10', and 1 for the others.
     thresholds: of the labels; no option.
   """
 
@@ -136,12 +136,13 @@ def _binary_losses(logits, truth, smoothing: Any = 0.0, weights=None):
     weights: factors of the losses of labels that a text has; None: 1.
   """
   logits = logits.astype(jnp.float32)
-  truth = truth * (1 - smoothing) + smoothing / 2
-  positive = truth * jax.nn.log_sigmoid(logits)
+  smooth = truth * (1 - smoothing) + smoothing / 2
+  positive = smooth * jax.nn.log_sigmoid(logits)
+  negative = (1 - smooth) * jax.nn.log_sigmoid(-logits)
+  losses = -(positive + negative)
   if weights is not None:
-    positive *= weights[None]
-  negative = (1 - truth) * jax.nn.log_sigmoid(-logits)
-  return -(positive + negative).mean(axis=-1)
+    losses *= jnp.where(truth > 0, weights[None], 1)
+  return losses.mean(axis=-1)
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:

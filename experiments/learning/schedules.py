@@ -34,7 +34,7 @@ class Constant(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class Linear(Schedule):
-  """A line down to 0 at the last update."""
+  """A line down to 0 after the last update."""
 
   def __call__(self, progress, step, warmup):
     del step, warmup
@@ -43,7 +43,7 @@ class Linear(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class Cosine(Schedule):
-  """Half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
+  """Half a cosine down to 0 after the last one (Loshchilov, Hutter 2017)."""
 
   def __call__(self, progress, step, warmup):
     del step, warmup

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import jax
 import numpy as np
 
-from experiments.command.values import split
+from experiments.command.values import split, unquoted
 from experiments.data.batches import Batch, Examples
 from experiments.learning import calibration
 from experiments.learning.reports import Report, Table
@@ -195,25 +195,25 @@ class TextTask(Task):
     if text == 'balanced':
       counts = np.array(self.facts.counts)
       return self.balanced(counts).astype(np.float32)
-    weights = dict.fromkeys(names, 1.0)
+    weights: dict[str, float] = {}
     for part in split(text):
-      name, _, number = part.rpartition('=')
+      before, _, number = part.rpartition('=')
+      name = unquoted(before.strip())
       try:
         weight = float(number)
       except ValueError:
         weight = -1.0
-      if not name or not 0 <= weight < float('inf'):
+      if not name or name in weights or not 0 <= weight < float('inf'):
         raise ValueError(
           f"{option} = {text!r} must be 'none', 'balanced', or NAME=NUMBER, "
-          '... with numbers of at least 0'
+          '... with numbers of at least 0, each name once'
         )
-      if names and name.strip() not in weights:
+      if names and name not in names:
         raise ValueError(
-          f'{option} = {text!r}: {name.strip()!r} is not one of '
-          f'{", ".join(names)}'
+          f'{option} = {text!r}: {name!r} is not one of {", ".join(names)}'
         )
-      weights[name.strip()] = weight
-    return np.array(list(weights.values()), np.float32)
+      weights[name] = weight
+    return np.array([weights.get(name, 1.0) for name in names], np.float32)
 
 
 def text_of(prediction: Any) -> str:

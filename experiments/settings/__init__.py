@@ -1,1 +1,1 @@
-"""From ConfigDicts to frozen dataclasses: registries, checks."""
+"""From ConfigDicts to frozen dataclasses: choices, checks."""

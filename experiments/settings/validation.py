@@ -140,6 +140,11 @@ def _check_labels(text: Text, task: Call, require) -> None:
     'data.text.label_column',
     f'a column for config.task = {task}, which reads labels',
   )
+  require(
+    not text.labels or labels is None or labels.is_listable,
+    'data.text.labels',
+    f'empty for config.task = {task}, whose labels cannot be listed',
+  )
   for name in ('label_columns', 'label_separator'):
     require(
       not getattr(text, name)

@@ -176,13 +176,17 @@ def make(
     devices: default: all of the machine or the cluster.
 
   Raises:
-    UserError: these devices do not support the backend of attention.
+    UserError: these devices do not support the backend of attention, or an
+      option of the task names a label that the data does not have.
   """
   mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = platform_of(mesh.devices.flat[0])
   ids = {token: index for index, token in enumerate(vocabulary.tokens)}
   label_ids = tuple(map(ids.get, facts.names))
   task = settings.task.make(facts=facts, label_ids=label_ids)
+  # Its options may name labels, which are known only now.
+  with settings.task.checked():
+    task.check()
   classifier = build.model(
     settings, vocabulary.size, len(facts.names), platform, task
   )

@@ -67,6 +67,32 @@ def test_a_class_is_found_in_the_working_folder_and_on_the_path(folder):
   assert named('pack_of_tests.ideas:Grape').groups == 4
 
 
+def test_a_module_of_a_package_has_versions_too(folder):
+  package = folder / 'pack_of_tests'
+  package.mkdir()
+  text = IDEAS.replace('from helper', 'from .helper')
+  (package / 'ideas.py').write_text(text)
+  (package / 'helper_of_ideas.py').write_text(HELPER)
+  modules.search(str(folder))
+  first, source = (
+    named('pack_of_tests.ideas:Grape'),
+    modules.source('pack_of_tests.ideas:'),
+  )
+  (package / 'helper_of_ideas.py').write_text('SCALE = 3.0  # changed\n')
+  assert modules.source('pack_of_tests.ideas:') != source
+  assert (first.scale, named('pack_of_tests.ideas:Grape').scale) == (2.0, 3.0)
+  assert not any(
+    name.startswith('pack_of_tests.helper') for name in sys.modules
+  )
+
+
+def test_libraries_are_imported_once(folder, monkeypatch):
+  monkeypatch.setattr(modules.sysconfig, 'get_path', lambda _: str(folder))
+  modules.search(str(folder))
+  assert modules.source('ideas_of_tests:')[0].startswith(str(folder))
+  assert 'helper_of_ideas' in sys.modules
+
+
 @pytest.mark.parametrize('changed', ['helper_of_ideas.py', 'ideas_of_tests.py'])
 def test_two_versions_of_a_file_or_of_one_beside_it_are_two_classes(
   folder, changed

@@ -61,6 +61,11 @@ CASES = {
     ['--ray_resources is for --engine=ray'],
   ),
   'no workdir': ('evaluate', [], ['--workdir is required']),
+  'weights of a label that there is not': (
+    'train',
+    ['--workdir=x', "--config.task=classify(class_weights='c=0,a=1')"],
+    ['config.task', "'c' is not one of"],
+  ),
   'split': (
     'evaluate', ['--workdir=x', '--split=dev'],
     ['--split=dev', 'train', 'validation', 'test'],

@@ -102,6 +102,24 @@ def test_labels_of_a_set_are_renamed_one_by_one(data):
       "row 2: label 'much' is not a number.*unknown_labels='drop'",
     ),
     (
+      ['text\tlabel', 'a\t1.5', 'b\t1e39'],
+      Numbers(),
+      {'task': 'regression'},
+      "row 2: label '1e39' is not a number below",
+    ),
+    (
+      ['text\tlabel', 'a\t1', 'b\t2'],
+      Numbers(),
+      {'task': 'regression', 'labels': (1, 2)},
+      'data.text.labels = .* must be empty for config.task = regression',
+    ),
+    (
+      ['text\tlabel', 'a\t1', 'b\t2'],
+      Classes(),
+      {'task': 'classify', 'labels': (3, 4), 'unknown_labels': 'drop'},
+      'train texts of unknown labels, dropped: 2 of 2 .* split is empty',
+    ),
+    (
       ['text\tlabel', 'a\tx', 'b\ty'],
       Classes(),
       {'task': 'classify', 'label_separator': ';'},

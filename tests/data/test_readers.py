@@ -16,13 +16,12 @@ from experiments.data import formats
 from experiments.data.text_files import Text
 
 
-def parquet(texts, labels=None):
+def parquet(texts, labels=None, names=None):
   """The bytes of a Parquet file."""
   columns = {'other': [None] * len(texts), 'text': texts}
+  table = pa.table(columns | ({'label': labels} if labels else {}))
   file = io.BytesIO()
-  pq.write_table(
-    pa.table(columns | ({'label': labels} if labels else {})), file
-  )
+  pq.write_table(table.rename_columns(names or table.column_names), file)
   return file.getvalue()
 
 
@@ -196,6 +195,10 @@ BROKEN = {
   'two columns': (
     'tsv', 'text\tlabel\ttext', {},
     " row 1: two columns 'text' .*text_columns.*",
+  ),
+  'two columns of Parquet': (
+    'parquet', parquet(['a'], ['b'], ['text', 'text', 'label']), {},
+    " row 1: two columns 'text'; .*text_columns.*",
   ),
   'an empty table': ('tsv', '', {}, ' row 1: the file has no line; .*'),
   'a quote that is open': (

@@ -88,6 +88,12 @@ def test_folders_of_other_labels_are_not_read(folder):
   assert pairs(rows) == [('', 'pos'), ('c', 'x')]
 
 
+def test_a_label_that_is_not_utf_8_is_refused(folder):
+  write(folder, {'train/n\udcff/0': 'c'})
+  with pytest.raises(UserError, match=r"label 'n\\udcff' is not UTF-8"):
+    read(folder, format='class_folders', train=('train',))
+
+
 def test_folders_are_listed_by_the_levels_of_their_labels_that_count(tmp_path):
   write(tmp_path, {f'train/{name}/0': name for name in ('A:x', 'A:y', 'B')})
   options = {'format': 'class_folders', 'labels': ('A', 'B')}

@@ -63,6 +63,13 @@ def test_words_of_tokenised_texts_keep_their_punctuation():
   assert whole == text.split()
 
 
+def test_names_of_special_tokens_in_a_text_are_no_words():
+  vocabulary = Word(lowercase=False, split_punctuation=False)
+  tokenizer = vocabulary.train(['a [UNK] b [PAD]'])
+  tokens = [tokenizer.id_to_token(index) for index in range(4)]
+  assert tokens == ['[PAD]', '[UNK]', 'a', 'b']
+
+
 TOKENIZERS = {
   'bpe': BytePair(lowercase=False, size=300).train(TEXTS),
   'byte': Byte().train(TEXTS),

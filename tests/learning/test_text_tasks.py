@@ -93,6 +93,7 @@ def test_balanced_weights_are_those_of_the_counts_of_train():
     ('a=much', 'NAME=NUMBER'),
     ('a=-1', 'NAME=NUMBER'),
     ('3', 'NAME=NUMBER'),
+    ('a=2,a=3', 'each name once'),
   ],
 )
 def test_weights_that_are_none_are_refused(weights, said):
@@ -102,6 +103,24 @@ def test_weights_that_are_none_are_refused(weights, said):
   ):
     with pytest.raises(ValueError, match=f'weight.*{weights}.*{said}'):
       task.check()
+
+
+def test_a_quoted_name_of_a_weight_may_have_commas():
+  facts = LabelFacts(('a, b', 'c'), 2, (1, 1))
+  task = Classify(class_weights='"a, b"=2,c=3', facts=facts)
+  assert task.label_weights('class_weights').tolist() == [2, 3]
+
+
+def test_weights_of_labels_leave_smoothed_texts_without_them_as_they_are():
+  logits, labels = np.array([[1.0, -2.0]]), np.array([[0.0, 1.0]])
+  losses = [
+    trained(
+      Multilabel(pos_weight=f'a={weight}', facts=LabelFacts(('a', 'b'))),
+      logits, labels, smoothing=0.1,
+    )[0]
+    for weight in (1, 9)
+  ]  # fmt: skip
+  assert losses[0] == losses[1]
 
 
 def test_the_correlation_of_millions_of_texts_is_that_of_few():
