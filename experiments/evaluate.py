@@ -77,7 +77,7 @@ def main(values) -> None:
   cluster = distributed.find(values, os.environ)
   app.import_frozen('experiments.training.evaluation')
   if cluster is not None:
-    distributed.join(cluster, values.start_timeout, values.peer_timeout)
+    distributed.join(values, cluster)
   with run_flags.opened(workdir) as paths:
     if lengths:
       app.print_result(_by_window(values, paths, lengths))
@@ -87,8 +87,6 @@ def main(values) -> None:
 
 def _evaluate(values, paths: list[str]) -> None:
   from experiments.command import processes
-  from experiments.learning.classify_tokens import ClassifyTokens
-  from experiments.learning.text_tasks import TextTask
   from experiments.settings import stored
   from experiments.training import ensembles
 
@@ -108,7 +106,7 @@ def _evaluate(values, paths: list[str]) -> None:
     return
   task = answers.task
   result = place | loaded.scores(split, task, answers.outputs)
-  if isinstance(task, TextTask | ClassifyTokens):
+  if hasattr(task, 'report'):
     result |= _reported(answers, task, examples)
   else:
     lines = [

@@ -53,7 +53,7 @@ def main(values) -> None:
     run = evaluation.restore_params(path, values.checkpoint)
     tokenizer = encoding.read_tokenizer(path)
     labels = loading.read_facts(path)['labels']
-    app.make_folder(output, 'output')
+    app.make_folder(output)
     settings = exports.write(run, tokenizer, labels, output)
   shown = ('step', 'task', 'output', 'length', 'max_length')
   app.print_result({'path': output} | {name: settings[name] for name in shown})

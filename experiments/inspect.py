@@ -105,14 +105,14 @@ def _run(values, paths: list[str], output: str) -> dict:
   position_figures.num_positions(values.length, settings, classifier)
   if values.text:
     head_analysis.require_heads(classifier)
-  app.make_folder(output, 'output')
+  app.make_folder(output)
   processes.require_one('experiments.inspect')
   return run_page.write(values, paths, output)
 
 
 def _sweep(values, path: str, output: str) -> dict:
   refuse(values, (*_OF_RUN, 'length'), 'does not apply to a sweep')
-  app.make_folder(output, 'output')
+  app.make_folder(output)
   return sweep_page.write(values, path, output)
 
 
@@ -124,11 +124,12 @@ def _untrained(values, output: str) -> dict:
   classifier = build.model(settings, vocab_size=1, num_classes=2)
   head_analysis.require_heads(classifier)
   length = position_figures.num_positions(values.length, settings, classifier)
-  app.make_folder(output, 'output')
+  app.make_folder(output)
   init = functools.partial(build.init_state, settings, classifier)
   state = jax.jit(init)(HParams.of(settings))
   drawn, params = Figures(output), state.eval_params
-  position_figures.draw_model(drawn, classifier, params, length, settings)
+  most = settings.data.max_length
+  position_figures.draw(drawn, classifier, params, length, most)
   return {'output': output, 'files': drawn.write()}
 
 

@@ -27,7 +27,6 @@ A language model, a run of next_token, continues a text:
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 
 from experiments.command import app
@@ -203,17 +202,16 @@ def _generate(values, workdir: str) -> None:
   from experiments.command import processes
   from experiments.training import generation
 
-  sampling = generation.Sampling(values.temperature, values.top_p, values.seed)
-  sampling.check()
+  names = ('temperature', 'top_p', 'seed')
+  options = {name: values[name].value for name in names}
+  generation.Sampling(**options).check()
   processes.require_one('experiments.predict')
   generator = load(workdir, values.checkpoint)
   if not isinstance(generator, generation.Generator):
     raise UserError(
       '--prompt needs a language model, a run of config.task = next_token'
     )
-  text = generator.generate(
-    values.prompt, values.max_new_tokens, **dataclasses.asdict(sampling)
-  )
+  text = generator.generate(values.prompt, values.max_new_tokens, **options)
   app.print_lines([values.prompt + text])
   result = {'prompt': values.prompt, 'text': text, 'step': generator.run.step}
   app.print_result(result)

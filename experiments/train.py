@@ -47,8 +47,7 @@ def main(values) -> None:
   cluster = distributed.find(values, os.environ)
   with buckets.staged(path) as folder:
     if cluster is not None:
-      timeouts = values.start_timeout, values.peer_timeout
-      distributed.join(cluster, *timeouts, signals)
+      distributed.join(values, cluster, signals)
       signals.share(multihost_utils.reached_preemption_sync_point)
     result = run_lib.run(config, folder, signals)
   if processes.is_first():

@@ -10,10 +10,8 @@ after all layers, its parameters and the gradients of sum(output * cotangent).
 # The other libraries are no dependencies.
 # pyright: reportMissingImports=false
 
-import pathlib
-
 import torch
-from make_position_goldens import make, write
+from make_position_goldens import ROOT, make, write
 from transformers import (
   LlamaConfig,
   LlamaModel,
@@ -23,7 +21,6 @@ from transformers import (
   SmolLM3Model,
 )
 
-ROOT = pathlib.Path(__file__).parent.parent
 PATH = ROOT / 'tests/selfattn/goldens/layers.npz'
 B, L, H, K, F = 2, 7, 4, 4, 10
 SIZES = {

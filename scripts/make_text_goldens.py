@@ -22,6 +22,7 @@ import rotary_embedding_torch
 import torch
 from make_position_goldens import ROOT, B, H, K, L, M, make, write
 from PoPE_pytorch import PoPE
+from torch import randn
 from transformers import (
   DebertaV2Config,
   DiffLlamaConfig,
@@ -62,10 +63,6 @@ def naive(name):
   """A reference of fla-core 0.6.0."""
   path = pathlib.Path(sys.argv[1]) / f'fla/ops/{name}/naive.py'
   return SimpleNamespace(**runpy.run_path(str(path)))
-
-
-def randn(*shape):
-  return torch.randn(*shape)
 
 
 def transformer_xl():

@@ -5,13 +5,13 @@ A suite is a function from the flags of experiments.benchmark to rows.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
+from scipy import stats
 
 from experiments.command import provenance
 from experiments.learning import reports
@@ -81,24 +81,14 @@ def interval(values: list[float]) -> tuple[float, float]:
   With fewer than six values, the interval is the range, which covers the median
   less often.
   """
-  ordered, count = sorted(values), len(values)
-  left_out, outside = 0, 2
-  while (outside + 2 * math.comb(count, left_out + 1)) <= 0.05 * 2**count:
-    left_out += 1
-    outside += 2 * math.comb(count, left_out)
-  return ordered[left_out], ordered[count - 1 - left_out]
+  if len(values) < 6:
+    return min(values), max(values)
+  return stats.quantile_test(values).confidence_interval(0.95)
 
 
-def temporary_bytes(program: jax.stages.Compiled) -> int:
-  """The size of the temporary buffers of a compiled program.
-
-  Raises:
-    RuntimeError: the backend does not say.
-  """
-  memory = program.memory_analysis()
-  if memory is None:
-    raise RuntimeError('the backend does not say what a program needs')
-  return memory.temp_size_in_bytes
+def temporary_bytes(program: Any) -> int:
+  """The size of the temporary buffers of a jax.stages.Compiled."""
+  return program.memory_analysis().temp_size_in_bytes
 
 
 def table(rows: list[dict]) -> str:

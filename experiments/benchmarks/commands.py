@@ -24,14 +24,14 @@ import time
 import numpy as np
 
 from experiments.benchmarks import alternate, summary
-from experiments.command import app
+from experiments.command.config_files import DEFAULT_CONFIG
 from experiments.command.errors import UserError
 from experiments.command.log import log
 
 _IMPORTS = 'import jax, flax, optax, orbax.checkpoint'
 # Logged by experiments.train after its first step.
 _FIRST_STEP = 'first update done'
-_ROOT = os.path.dirname(os.path.dirname(app.DEFAULT_CONFIG))
+_ROOT = os.path.dirname(os.path.dirname(DEFAULT_CONFIG))
 # Launches that are timed beside a sweep, and seeds of each learning rate.
 _LAUNCHES, _SEEDS = 2, 4
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from experiments.benchmarks import alternate, peers, summary
 from experiments.benchmarks.peers import LEARNING_RATE, NUM_CLASSES
-from experiments.command import app
+from experiments.command.config_files import DEFAULT_CONFIG, load_config
 from experiments.command.log import log
 from experiments.data.batches import Batch
 from experiments.data.labels import LabelFacts
@@ -60,9 +60,9 @@ def measure(values) -> list[dict]:
   measured = []
   for batch, length, vocab_size, width in SHAPES:
     measured += rows('tutorial', _tutorial(batch, width), vocab_size, length)
-  default = app.load_config(app.DEFAULT_CONFIG)
+  default = load_config(DEFAULT_CONFIG)
   measured += rows('default config', default, *_DEFAULT_DATA)
-  config = app.load_config('configs/language_model.py')
+  config = load_config('configs/language_model.py')
   config.model.position = 'sinusoidal'
   measured += rows('language model', config, *_WINDOWS)
   if jax.default_backend() == 'gpu':
@@ -73,7 +73,7 @@ def measure(values) -> list[dict]:
 
 def _tutorial(batch: int, width: int):
   """The config of the tutorial's classifier."""
-  config: Any = app.load_config(app.DEFAULT_CONFIG)
+  config: Any = load_config(DEFAULT_CONFIG)
   config.update_from_flattened_dict(
     {
       'model.num_layers': 1,

@@ -23,7 +23,6 @@ from absl import flags
 from absl import logging as absl_logging
 
 from experiments.command import command_line, distributed
-from experiments.command.config_files import DEFAULT_CONFIG, load_config
 from experiments.command.errors import (
   Diverged,
   Failed,
@@ -144,22 +143,21 @@ def check_output(path: str) -> None:
   """Creates the folder of the file given by --output, or a UserError."""
   if not path or os.path.isdir(path):
     raise UserError(f'--output={path} is not the name of a file; give one')
-  make_folder(os.path.dirname(os.path.abspath(path)), 'output')
+  make_folder(os.path.dirname(os.path.abspath(path)))
 
 
-def make_folder(path: str, name: str) -> None:
-  """Creates the folder given by a flag; UserError if nobody can write there."""
-  with making(f'--{name}'):
+def make_folder(path: str) -> None:
+  """Creates a folder of --output; UserError if nobody can write there."""
+  with making('--output'):
     os.makedirs(path, exist_ok=True)
   if not os.access(path, os.W_OK):
-    raise UserError(f'--{name}: {path} is not writable')
+    raise UserError(f'--output: {path} is not writable')
 
 
 def has_config(values: flags.FlagValues) -> bool:
   """Whether --config or --config.KEY was given."""
-  if values.config_path != DEFAULT_CONFIG:
-    return True
-  return values.config.to_dict() != load_config(DEFAULT_CONFIG).to_dict()
+  given = [name for name in values if values[name].present]
+  return any(f'{name}.'.startswith('config.') for name in given)
 
 
 def required(values: flags.FlagValues, name: str) -> str:

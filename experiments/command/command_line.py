@@ -60,12 +60,12 @@ def refuse(values: flags.FlagValues, names: Iterable[str], reason: str) -> None:
       raise UserError(f'--{name} {reason}')
 
 
-def numbers(values: flags.FlagValues, name: str, least: int = 1) -> list[int]:
-  """The numbers that a flag lists; UserError for one below the least."""
+def numbers(values: flags.FlagValues, name: str) -> list[int]:
+  """The numbers that a flag lists; UserError for one below 1."""
   texts: Any = values[name].value
   for text in texts:
-    if not text.strip().isdecimal() or int(text) < least:
-      raise UserError(f'--{name}={text} must be a number of at least {least}')
+    if not text.strip().isdecimal() or int(text) < 1:
+      raise UserError(f'--{name}={text} must be a number of at least 1')
   return list(map(int, texts))
 
 

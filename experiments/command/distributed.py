@@ -92,19 +92,21 @@ def _has_several(environ: Mapping[str, str]) -> bool:
 
 
 def join(
+  values: flags.FlagValues,
   cluster: Mapping[str, Any],
-  start_timeout: int,
-  peer_timeout: int,
   signals: Signals | None = None,
 ) -> None:
   """Waits for all processes and initializes jax.distributed.
 
   Failed says that some did not start in time, or that they do not reach each
-  other, which may pass; a UserError that jax finds no cluster, of which `find`
-  has what the flags say. Timeouts are in seconds: until all have started, and
-  without a heartbeat until one counts as dead.
-  Signals end the wait in Interrupted; without them, they end Python.
+  other, which may pass; a UserError that jax finds no cluster.
+
+  Args:
+    values: flags of `define`, of which this reads the timeouts.
+    cluster: what `find` returns.
+    signals: end the wait in Interrupted; without them, they end Python.
   """
+  start_timeout, peer_timeout = values.start_timeout, values.peer_timeout
   if address := cluster.get('coordinator_bind_address'):
     _check_free(address)
   log(f'waiting at most {start_timeout} s for all processes')

@@ -81,13 +81,13 @@ def in_file(path: str, name: str) -> Iterator[None]:
     raise UserError(f'{name}{where}: {reason}') from error
 
 
-def one_of(name: Any, allowed, key: str) -> Any:
-  """`name` if it is allowed; else UserError with the closest allowed one.
+def one_of(name: Any, allowed, key: str) -> None:
+  """UserError, with the closest allowed name, unless this one is allowed.
 
   The key is of a config, or a flag with its dashes.
   """
   if name in allowed:
-    return name
+    return
   key = key if key.startswith('--') else f'config.{key}'
   names = ', '.join(str(entry) or "''" for entry in sorted(allowed))
   raise UserError(

@@ -85,7 +85,7 @@ class Reporter:
 @contextlib.contextmanager
 def keep_log(path: str):
   """Appends all lines of `log`, and an exception of the block, to a file."""
-  handler = logging.FileHandler(path)
+  handler = logging.FileHandler(path, encoding='utf-8')
   handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
   _KEPT.addHandler(handler)
   try:

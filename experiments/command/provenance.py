@@ -29,24 +29,35 @@ def command() -> list[str]:
   return words[words.index('-m') + 1 :] if '-m' in words else words
 
 
+def _is_checkout() -> bool:
+  return os.path.exists(os.path.join(_ROOT, 'scripts', 'run.sh'))
+
+
 def shell_line(words: list[str]) -> str:
   """A line for a shell that runs words of `command`, wherever this code is."""
-  if os.path.exists(os.path.join(_ROOT, 'scripts', 'run.sh')):
+  if _is_checkout():
     return shlex.join(['bash', 'scripts/run.sh', *words])
   name = words[0].removeprefix('experiments.')
   return shlex.join(['selfattn', name, *words[1:]])
 
 
 def without_paths(command: list[str]) -> str:
-  """The command with PATH for folders, as it can be typed elsewhere."""
+  """The command with PATH for folders, as it can be typed elsewhere.
+
+  Folders are the values of some flags, and whatever begins with a slash.
+  """
   # A zero byte is in no word. A flag and its value are one word or two.
   line = '\0'.join(command)
   line = re.sub(rf'(?<![^\0])({_FOLDERS})([=\0])[^\0]*', r'\1\2PATH', line)
+  line = re.sub(r'(?<=[\0=,(\'"])/([^\0,)\'"/]+/)*', 'PATH/', line)
   return shlex.join(line.split('\0'))
 
 
 def commit() -> str | None:
   """Git commit of this code, with '+' for local changes; None without git."""
+  # An installed package may be in a folder of another repository.
+  if not _is_checkout():
+    return None
   command = ['git', 'describe', '--always', '--dirty=+', '--abbrev=40']
   try:
     done = subprocess.run(

@@ -1,9 +1,9 @@
 """Parts of a data set for validation and test: a fraction held out, or a fold.
 
-Both are stratified by label and drawn by seed. (Folds of labels that occur once
-each, such as numbers, are those of the sorted labels, of any seed.) What belongs together stays
-together: equal texts, whatever their case and white space, or all texts of one
-sentence. Parts are row indices.
+Both are stratified by label and drawn by seed, but for folds of labels that
+occur once each, such as numbers: these are those of the sorted labels. What
+belongs together stays together: equal texts, whatever their case and white
+space, or all texts of one sentence. Parts are row indices.
 """
 
 from __future__ import annotations

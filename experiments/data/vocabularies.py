@@ -78,7 +78,9 @@ class Word(Tokenization):
     tokenizer.train_from_iterator(texts, trainer)
     ids = tokenizer.get_vocab()
     # A word [UNK] of the texts has a second id, and leaves a hole.
-    words = [w for w in sorted(ids, key=ids.get) if w not in SPECIAL_TOKENS]
+    words = [
+      w for w in sorted(ids, key=ids.__getitem__) if w not in SPECIAL_TOKENS
+    ]
     vocab = {word: index for index, word in enumerate(SPECIAL_TOKENS + words)}
     model = models.WordLevel(vocab, unk_token='[UNK]')
     tokenizer = _tokenizer(model, splitter, self.lowercase)

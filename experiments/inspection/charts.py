@@ -67,7 +67,7 @@ def lines(
   up = _Axis.of(low, high, _HEIGHT - _BOTTOM, _TOP)
   ticks = across.ticks()
   if log or len(xs) == 1:
-    ticks = [f'{x:.4g}' for x in xs]
+    ticks = [(x, number(x)) for x in xs]
   parts = [*_frame(across, up, ticks, xlabel, ylabel)]
   if over:
     parts.append(f'<polyline class="over" points="{_path(over, across, up)}"/>')
@@ -119,8 +119,8 @@ class _Axis(NamedTuple):
     share = (value - low) / (high - low)
     return round(self.start + share * (self.end - self.start), 1)
 
-  def ticks(self) -> list[str]:
-    """At most six round values, with the same number of decimals."""
+  def ticks(self) -> list[tuple[float, str]]:
+    """At most six round values, and texts with as many decimals."""
     least = (self.high - self.low) / 6
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * k for k in (1, 2, 5, 10) if power * k >= least)
@@ -133,20 +133,20 @@ class _Axis(NamedTuple):
       most = max(map(abs, values))
       digits = math.floor(math.log10(most)) - math.floor(math.log10(step))
       texts = [f'{value:.{max(digits, 1)}e}' for value in values]
-    return texts
+    return list(zip(values, texts, strict=True))
 
 
 def _frame(across: _Axis, up: _Axis, ticks, xlabel, ylabel) -> Iterable[str]:
   bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
   middle = (_TOP + bottom) / 2
-  for text in ticks:
-    x = across(float(text))
+  for value, text in ticks:
+    x = across(value)
     yield f'<path class="grid" d="M{x} {_TOP}V{bottom}"/>'
     yield (
       f'<text x="{x}" y="{bottom + 15}" text-anchor="middle">{text}</text>'
     )
-  for text in up.ticks():
-    y = up(float(text))
+  for value, text in up.ticks():
+    y = up(value)
     yield f'<path class="grid" d="M{_LEFT} {y}H{right}"/>'
     place = f'x="{_LEFT - 5}" y="{y + 4}" text-anchor="end"'
     yield f'<text {place}>{text}</text>'
@@ -178,11 +178,17 @@ def _curve(
   )
   kind = 'disc' if len(points) <= _MOST_DISCS else 'hidden disc'
   for point in points:
-    said = f'{name}: {point.y:.4g} at {point.x:.4g} {point.note}'.strip()
+    said = f'{name}: {point.y:.4g} at {number(point.x)} {point.note}'.strip()
     yield (
       f'<circle class="{kind}" {style} cx="{across(point.x)}" '
       f'cy="{up(point.y)}" r="4"><title>{escape(said)}</title></circle>'
     )
+
+
+def number(value: float) -> str:
+  """A number with four digits; an integer with all of them."""
+  is_integer = float(value).is_integer() and abs(value) < 1e9
+  return f'{value:,.0f}' if is_integer else f'{value:.4g}'
 
 
 def strip(groups: Sequence[Sequence[float]], seen: Sequence[float]) -> Html:

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments.command import provenance
 from experiments.inspection import pages
 from experiments.settings import stored
-from experiments.sweeps import names
-from experiments.workdir import buckets
+from experiments.sweeps import names, results
+from experiments.workdir import buckets, metrics
 from experiments.workdir import workdir as workdir_lib
 
 
-def of_run(paths: Sequence[str], step: int, rows: Sequence[Mapping]) -> str:
+def of_run(paths: Sequence[str], step: int) -> str:
   """The result of the first run, its status and its origin; HTML.
 
   Args:
     paths: of the runs of an ensemble; the page is of the first one, mostly.
     step: of the checkpoint.
-    rows: of its metrics.jsonl.
   """
   first, *others = map(buckets.origin, paths)
   status = workdir_lib.read_status(paths[0])
   result = status.pop('result', {})
-  prefix = 'validation/'
-  validation = {
-    name.removeprefix(prefix): value
-    for row in rows
-    for name, value in row.items()
-    if row['step'] == step and name.startswith(prefix)
-  }
+  rows = metrics.evaluations(os.path.join(paths[0], 'metrics.jsonl'))
+  validation = rows.get(step, {})
   test = {k: v for k, v in result.items() if isinstance(v, float)}
-  metrics = [*(validation | test)]
+  columns = [*(validation | test)]
   scores = {'validation': validation, 'test': test}
-  results = pages.table(
-    ['', *metrics],
-    [[split, *map(of.get, metrics)] for split, of in scores.items()],
+  scored = pages.table(
+    ['', *columns],
+    [[split, *map(of.get, columns)] for split, of in scores.items()],
     caption=f'validation: in training, at step {step}, uncalibrated; test: '
     f'checkpoint of step {result.get("step", "-")}',
   )
@@ -49,7 +43,7 @@ def of_run(paths: Sequence[str], step: int, rows: Sequence[Mapping]) -> str:
       f'others: {", ".join(others)}.'
     )
   facts = {'workdir': first} | status
-  return note + pages.beside([results, table(paths[:1], facts)])
+  return note + pages.beside([scored, table(paths[:1], facts)])
 
 
 def table(paths: Sequence[str], facts: Mapping[str, object]) -> str:
@@ -59,20 +53,16 @@ def table(paths: Sequence[str], facts: Mapping[str, object]) -> str:
     paths: folders of the runs.
     facts: by name.
   """
-  attempts = [
-    attempt
-    for path in paths
-    for attempt in workdir_lib.read_json(path, 'env.json', [])
-  ]
+  attempts = results.attempts_of(paths)
   times = sorted(attempt['time'] for attempt in attempts)
-  commands = _distinct(
+  commands = results.distinct(
     provenance.shell_line(attempt['command']) for attempt in attempts
   )
   rows = {
     **facts,
-    'date': ' to '.join(_distinct([*times[:1], *times[-1:]])),
-    'commit': ', '.join(_distinct(a['commit'] for a in attempts)),
-    'device': ', '.join(_distinct(_device(a) for a in attempts)),
+    'date': ' to '.join(results.distinct([*times[:1], *times[-1:]])),
+    'commit': ', '.join(results.distinct(a['commit'] for a in attempts)),
+    'device': ', '.join(results.distinct(_device(a) for a in attempts)),
     'command': pages.Html(
       '<br>'.join(f'<code>{pages.escape(line)}</code>' for line in commands)
     ),
@@ -104,8 +94,3 @@ def _device(attempt: Mapping) -> str:
   count = f'{1 + len(others)} x ' if others else ''
   jax = attempt['packages']['jax']
   return f'{count}{first} on {attempt["machine"]}, jax {jax}'
-
-
-def _distinct(values: Iterable) -> list:
-  """In order of appearance, without None."""
-  return list(dict.fromkeys(value for value in values if value is not None))

@@ -10,7 +10,6 @@ import functools
 import operator
 from collections.abc import Iterator, Mapping
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -47,60 +46,37 @@ def num_positions(length: int, settings, classifier) -> int:
   return length if most is None else min(length, most)
 
 
-def draw_model(
+def draw(
   drawn: Figures,
   classifier,
   params: Mapping,
   length: int,
-  settings,
+  max_length: int,
   trained: int | None = None,
 ) -> None:
   """Draws the position method of a model, if its encoder has one.
 
-  Args:
-    trained: number of positions that texts of train have; None: unknown.
-  """
-  if not hasattr(classifier.encoder, 'position'):
-    return
-  # The same token at all positions, so that only positions differ.
-  ids_BL = np.full((1, length), classifier.vocab_size // 2)
-  draw(
-    drawn,
-    classifier.encoder,
-    params['encoder'],
-    embed(params, jnp.asarray(ids_BL)).astype(classifier.dtype),
-    ids_BL,
-    settings.data.max_length,
-    trained,
-  )
-
-
-def draw(
-  drawn: Figures,
-  encoder,
-  encoder_params: Mapping,
-  x_BLD: jax.Array,
-  ids_BL: np.ndarray,
-  max_length: int,
-  trained: int | None = None,
-) -> None:
-  """Draws the position method of an encoder.
+  The figures of a method that depends on the text are those of one token,
+  repeated, so that only positions differ.
 
   Args:
-    x_BLD, ids_BL: one text, vectors and token ids, at positions from 0. The
-      figures of a method that depends on the text are those of this text.
+    length: number of positions.
     max_length: largest number of tokens of a text; biases are drawn over
       distances up to twice that.
-    trained: number of positions that texts of train have, which is marked.
+    trained: number of positions that texts of train have, which is marked;
+      None: unknown.
   """
-  length = x_BLD.shape[1]
+  encoder = classifier.encoder
+  if not hasattr(encoder, 'position'):
+    return
+  ids_BL = np.full((1, length), classifier.vocab_size // 2)
   _, sown = encoder.apply(
-    {'params': encoder_params},
-    x_BLD,
+    {'params': params['encoder']},
+    embed(params, jnp.asarray(ids_BL)).astype(classifier.dtype),
     Tokens(jnp.ones((1, length), bool), ids=ids_BL),
     mutable='intermediates',
   )
-  methods = list(_methods(encoder, encoder_params))
+  methods = list(_methods(encoder, params['encoder']))
   parts = dict(encoder.position.parts)
   for part, layer, P in analysis.encodings(sown['intermediates']):
     P = np.asarray(P, np.float32)

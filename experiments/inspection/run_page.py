@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -115,7 +115,7 @@ def write(values, paths: list[str], output: str) -> dict:
     for name, of_run in zip(called, paths, strict=True)
   }
   sections = [
-    pages.section('Run', origin.of_run(paths, run.step, rows[called[0]])),
+    pages.section('Run', origin.of_run(paths, run.step)),
     pages.section('Curves', curves.write(rows)),
   ]
   result = {'step': run.step, 'heads': None, 'ablation': None}
@@ -279,22 +279,17 @@ def _positions(
     return []
   settings, before = model.run.settings, set(drawn.pngs)
   length = position_figures.num_positions(length, settings, model.classifier)
-  trained = None
+  most, trained = settings.data.max_length, None
   if not isinstance(loaded, str):
     longest = int(loaded.splits['train'].lengths.max())
-    longest = min(longest, settings.data.max_length)
+    longest = min(longest, most)
     sampling = settings.model.position_sampling.make()
     trained = sampling.max_length(longest + model.classifier.has_cls)
-  position_figures.draw_model(
-    drawn, model.classifier, model.params, length, settings, trained
+  position_figures.draw(
+    drawn, model.classifier, model.params, length, most, trained
   )
   names = [name for name in drawn.pngs if name not in before]
   if not names:
     return []
-  return [pages.section('Positions', _pictures(drawn, names, 24))]
-
-
-def _pictures(drawn: Figures, names: Iterable[str], least_rem: int) -> str:
-  return pages.figures(
-    [pages.picture(drawn.pngs[name], name) for name in names], least_rem
-  )
+  pictures = [pages.picture(drawn.pngs[name], name) for name in names]
+  return [pages.section('Positions', pages.figures(pictures, 24))]

@@ -22,7 +22,8 @@ from experiments.sweeps import (
 )
 from experiments.sweeps.comparison import Comparison
 from experiments.sweeps.plan import Spec
-from experiments.workdir.metrics import read_rows
+from experiments.workdir import buckets
+from experiments.workdir.metrics import scores
 
 # Curves of a chart that can be told apart.
 _MOST = 24
@@ -110,10 +111,10 @@ def _over_steps(specs: list[Spec], compared: Comparison) -> str:
   best = [entry['setting'] for entry in compared.table][:_MOST]
   values = {setting: collections.defaultdict(list) for setting in best}
   for setting, spec in zip(compared.of_trials, specs, strict=True):
-    for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
-      value = row.get(f'validation/{compared.metric}')
-      if setting in values and value is not None:
-        values[setting][row['step']].append(value)
+    if setting in values:
+      path = os.path.join(spec.path, 'metrics.jsonl')
+      for step, value in scores(path, compared.metric).items():
+        values[setting][step].append(value)
   curves = {
     setting: [_point(step, by_step[step]) for step in sorted(by_step)]
     for setting, by_step in values.items()
@@ -199,7 +200,7 @@ def _surface(compared: Comparison, key: str, other: str) -> str:
   columns = sorted({column for _, column in best})
   rows = []
   for row in sorted({row for row, _ in best}):
-    rows.append([f'{row:.4g}'])
+    rows.append([charts.number(row)])
     for point in (best.get((row, column)) for column in columns):
       if point is None:
         rows[-1].append(None)
@@ -211,7 +212,7 @@ def _surface(compared: Comparison, key: str, other: str) -> str:
     f'{compared.metric} on validation by {key} (rows) and {other} (columns), '
     'of the best setting with both; the deeper, the better'
   )
-  header = ['', *(f'{column:.4g}' for column in columns)]
+  header = ['', *map(charts.number, columns)]
   return pages.table(header, rows, caption=caption, kind='matrix')
 
 
@@ -240,6 +241,9 @@ def _trials(
 
 
 def _link(spec: Spec, output: str) -> Html:
+  if buckets.origin(spec.path) != spec.path:
+    # The copy of a bucket is gone when this command ends.
+    return Html(f'{spec.index}')
   page = os.path.join(spec.path, 'inspect', pages.NAME)
   target = page if os.path.exists(page) else spec.path
   address = urllib.parse.quote(os.path.relpath(target, output))

@@ -36,9 +36,7 @@ def of_specs(specs: list[Spec]) -> Naming:
   over = tuple(sorted(repeated, key=REPEATED.index) or REPEATED[:1])
   keys = swept(specs, over)
   values = (spec.settings.flat() | dict(spec.overrides) for spec in specs)
-  settings = [
-    {key: _plain(of_trial[key]) for key in keys} for of_trial in values
-  ]
+  settings = [{key: of_trial[key] for key in keys} for of_trial in values]
   return Naming(over, settings, of(settings))
 
 
@@ -82,12 +80,8 @@ def of(settings: Sequence[Mapping[str, Any]]) -> list[str]:
   ]
 
 
-def _plain(value: Any) -> Any:
-  return list(value) if isinstance(value, tuple) else value
-
-
 def _text(value: Any) -> str:
-  if not isinstance(value, list):
+  if not isinstance(value, list | tuple):
     return shown(value)
   # ('a,b',) is not ('a', 'b').
   parts = (repr(x) if ',' in str(x) else x for x in value)

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from experiments.command import provenance
@@ -16,7 +17,7 @@ from experiments.sweeps.comparison import SPLITS, Comparison, compare, metrics
 from experiments.sweeps.plan import Spec
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.metrics import read_rows
+from experiments.workdir.metrics import evaluations as of_steps
 
 
 def collect(specs: list[Spec]) -> list[dict[str, Any]]:
@@ -29,7 +30,8 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
   for spec in specs:
     status = workdir_lib.read_status(spec.path)
     result = status.get('result', {})
-    evaluations = _evaluations(spec.path)
+    path = os.path.join(spec.path, 'metrics.jsonl')
+    evaluations = of_steps(path)
     row = {
       'trial': spec.index,
       'name': spec.name,
@@ -49,21 +51,6 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
     row['reason'] = status.get('reason')
     rows.append(row)
   return rows
-
-
-def _evaluations(path: str) -> dict[int, dict[str, float]]:
-  """Metrics on validation, by step."""
-  evaluations = {}
-  prefix = 'validation/'
-  for row in read_rows(os.path.join(path, 'metrics.jsonl')):
-    values = {
-      name.removeprefix(prefix): value
-      for name, value in row.items()
-      if name.startswith(prefix)
-    }
-    if values:
-      evaluations[row['step']] = values
-  return evaluations
 
 
 def best_run(
@@ -122,28 +109,24 @@ def publish(
   counts them by status. The table has the settings with a trial that is done.
   UserError if the env.json of a trial is corrupt.
   """
-  attempts = [
-    attempt
-    for spec in specs
-    for attempt in workdir_lib.read_json(spec.path, 'env.json', [])
-  ]
+  attempts = attempts_of(spec.path for spec in specs)
   content = {
-    'commands': _distinct(
+    'commands': distinct(
       provenance.without_paths(entry.get('command', [])) for entry in attempts
     ),
-    'commits': _distinct(entry.get('commit') for entry in attempts),
-    'machines': _distinct(entry.get('machine') for entry in attempts),
-    'devices': _distinct(
+    'commits': distinct(entry.get('commit') for entry in attempts),
+    'machines': distinct(entry.get('machine') for entry in attempts),
+    'devices': distinct(
       kind for entry in attempts for kind in entry.get('devices', ())
     ),
-    'versions': _distinct(
+    'versions': distinct(
       entry.get('packages', {}).get('jax') for entry in attempts
     ),
     'seconds': round(sum(row['seconds'] or 0 for row in rows)),
     'trials': _counted(rows),
     'metric': compared.metric,
     **{
-      key: _distinct(spec.settings.flat()[key] for spec in specs)
+      key: distinct(spec.settings.flat()[key] for spec in specs)
       for key in compared.over
     },
     'baseline': compared.baseline,
@@ -152,13 +135,18 @@ def publish(
   workdir_lib.write_atomic(path, json.dumps(content, indent=1) + '\n')
 
 
-def _distinct(values) -> list:
-  """Without repetitions and None, in order of appearance."""
-  kept: list = []
-  for value in values:
-    if value not in (None, '', *kept):
-      kept.append(value)
-  return kept
+def attempts_of(paths: Iterable[str]) -> list[dict[str, Any]]:
+  """What the env.json of each run says of each time that it was started."""
+  return [
+    attempt
+    for path in paths
+    for attempt in workdir_lib.read_json(path, 'env.json', [])
+  ]
+
+
+def distinct(values: Iterable) -> list:
+  """Without repetitions, None and '', in order of appearance."""
+  return list(dict.fromkeys(v for v in values if v not in (None, '')))
 
 
 def _counted(rows: list[dict]) -> dict[str, int]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
 
 from experiments.command import modules, schema
 from experiments.command.errors import in_file
@@ -185,26 +182,3 @@ def num_microbatches(
   if enough < 2 * needed:
     return enough
   return max(n for n in divisors if n <= needed)
-
-
-def train_step(
-  settings: Settings, classifier, task: Task, platform: str, mesh: Mesh | None
-) -> Callable:
-  """The training step of these settings, without jit.
-
-  Args:
-    platform: of the devices it is for.
-    mesh: over whose axis `data` rows are spread; None: one device.
-  """
-  return steps.make_train_step(
-    classifier,
-    functools.partial(optimizer, settings),
-    clip_norm=settings.optimizer.clip_norm,
-    freezes_tokens=settings.model.embeddings.make().freeze,
-    log_every=settings.train.log_every,
-    num_microbatches=functools.partial(
-      num_microbatches, settings, platform=platform
-    ),
-    mesh=mesh,
-    task=task,
-  )

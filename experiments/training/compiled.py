@@ -58,6 +58,7 @@ class Program:
     classifier: the model.
     mesh: the devices, axes `trial` and `data`.
     size: trials of the group, or None for a run alone.
+    has_orders: whether batches of training have a leading axis of trials.
     template: shapes, dtypes and shardings of the State of one trial.
     state_sharding: tree of shardings of the State of the program.
     init: from hparams to the State before the first step of the run.
@@ -71,6 +72,7 @@ class Program:
   classifier: TextClassifier
   mesh: Mesh
   size: int | None
+  has_orders: bool
   template: State
   state_sharding: Any
   init: Callable
@@ -83,11 +85,6 @@ class Program:
     """Rows of a batch that this process computes."""
     parts = self.mesh.shape['data']
     return Share(jax.process_index(), jax.process_count(), parts)
-
-  @property
-  def has_orders(self) -> bool:
-    """Whether batches of training have a leading axis of trials."""
-    return self.size is not None and self.settings.train.shuffle_by_seed
 
   @property
   def num_parameters(self) -> int:
@@ -132,7 +129,7 @@ class Program:
     if not self.has_orders:
       return self.put(batches[0])
     batch = self._stacked(batches, np.stack)
-    return jax.device_put(batch, batch_sharding(self.mesh, self.has_orders))
+    return jax.device_put(batch, batch_sharding(self.mesh, True))
 
   def join(self, trees: list, sharding) -> Any:
     """A State or its parameters of the program, from those of all trials.
@@ -192,7 +189,18 @@ def make(
   )
   init = functools.partial(build.init_state, settings, classifier)
   by_rows = mesh if mesh.size > 1 else None
-  train_step = build.train_step(settings, classifier, task, platform, by_rows)
+  train_step = steps.make_train_step(
+    classifier,
+    functools.partial(build.optimizer, settings),
+    clip_norm=settings.optimizer.clip_norm,
+    freezes_tokens=settings.model.embeddings.make().freeze,
+    log_every=settings.train.log_every,
+    num_microbatches=functools.partial(
+      build.num_microbatches, settings, platform=platform
+    ),
+    mesh=by_rows,
+    task=task,
+  )
   measures = [call.make() for call in settings.train.measures]
   eval_step = steps.make_eval_step(classifier, by_rows, task, measures)
   at_once = mesh.shape['trial']
@@ -210,6 +218,7 @@ def make(
     classifier=classifier,
     mesh=mesh,
     size=size,
+    has_orders=has_orders,
     template=template,
     state_sharding=state,
     init=compiled(init, (0,), (of_trial,), state),

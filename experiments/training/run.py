@@ -98,30 +98,27 @@ def run_group(
   Raises:
     Interrupted, Diverged, Failed: as `loop.train` raises them.
   """
-  workdirs: list[Workdir] = []
-  index = jax.process_index()
+  opened: list[tuple[Settings, Workdir]] = []
   try:
     for config, settings, path in runs:
       files = {'config.json': stored.as_text(config)}
       files |= stored.modules_of([settings]) | loaded.files
       workdir = workdir_lib.open_workdir(
-        path, files, settings.digest(), index == 0, len(runs)
+        path, files, settings.digest(), processes.is_first(), len(runs)
       )
-      workdirs.append(workdir)
+      opened.append((settings, workdir))
       workdir.set_status('RUNNING')
     with contextlib.ExitStack() as on_exit:
-      for workdir in workdirs:
-        name = f'log-{index}.txt'
+      for _, workdir in opened:
+        name = f'log-{jax.process_index()}.txt'
         on_exit.callback(buckets.upload, workdir.path, name)
         on_exit.enter_context(keep_log(workdir.file(name)))
         workdir_lib.record_environment(workdir, program.mesh.devices.flat)
-      all_settings = [settings for _, settings, _ in runs]
-      opened = list(zip(all_settings, workdirs, strict=True))
       group, state = groups.opened(program, opened, on_exit)
       scores = loop.train(group, state, loaded, signals)
   except BaseException as error:
     status = 'INTERRUPTED' if isinstance(error, Interrupted) else 'FAILED'
-    for workdir in workdirs:
+    for _, workdir in opened:
       if workdir.status.get('status') == 'RUNNING':
         # The error to report is the one that ended the run.
         with contextlib.suppress(Failed, OSError):
@@ -129,7 +126,7 @@ def run_group(
     raise
   return [
     None if of_run is None else _result(workdir, of_run, program)
-    for workdir, of_run in zip(workdirs, scores, strict=True)
+    for (_, workdir), of_run in zip(opened, scores, strict=True)
   ]
 
 

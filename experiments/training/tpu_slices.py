@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
-from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments.command.errors import UserError, one_of
 from experiments.data import loading
@@ -74,7 +73,7 @@ def devices_of(topology: str) -> list:
     raise UserError(f'--topology={topology}: {reason}') from error
 
 
-def compile_step(settings, loaded: loading.Data, devices, quick: bool = False):
+def compile_step(settings, loaded: loading.Data, devices, quick: bool):
   """(compiled update on the longest batch, the program).
 
   Args:
@@ -94,17 +93,17 @@ def compile_step(settings, loaded: loading.Data, devices, quick: bool = False):
   def array(dtype, *shape):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=of_rows)
 
-  tokens = array(jnp.int32, rows, loaded.bucket_lengths[-1])
-  numbers = array(jnp.int32, rows)
-  batch = Batch._make([tokens, numbers, numbers, array(jnp.float32, rows)])
-  hparams = program.hparams([settings])
-  state = jax.eval_shape(program.init, hparams)
-  everywhere = NamedSharding(mesh, PartitionSpec())
-  lowered = program.train_step.lower(
-    _sharded(state, program.state_sharding),
-    batch,
-    _sharded(hparams, jax.tree.map(lambda _: everywhere, hparams)),
+  labels = loaded.splits['train'].labels
+  arrays: Any = (
+    array(jnp.int32, rows, loaded.bucket_lengths[-1]),
+    array(jnp.int32, rows),
+    array(labels.dtype, rows, *labels.shape[1:]),
+    array(jnp.float32, rows),
   )
+  batch = Batch(*arrays)
+  # Shapes alone: arrays would be on a device of this machine.
+  hparams = jax.eval_shape(lambda: program.hparams([settings]))
+  lowered = program.train_step.lower(program.template, batch, hparams)
   try:
     return lowered.compile(compiler_options=_QUICK if quick else None), program
   except jax.errors.JaxRuntimeError as error:
@@ -120,17 +119,6 @@ def compile_step(settings, loaded: loading.Data, devices, quick: bool = False):
       f'an update needs {needed} of the {available} that a '
       f'{devices[0].device_kind} has: {_KNOBS}'
     ) from error
-
-
-def _sharded(tree, shardings):
-  """Shapes and dtypes of a tree, with these shardings."""
-  return jax.tree.map(
-    lambda x, sharding: jax.ShapeDtypeStruct(
-      x.shape, x.dtype, sharding=sharding
-    ),
-    tree,
-    shardings,
-  )
 
 
 def collectives(text: str) -> dict[str, int]:
@@ -157,6 +145,5 @@ def report(compiled, program, length: int) -> dict[str, Any]:
     'memory_bytes': memory.peak_memory_in_bytes,
     'memory_available_bytes': available,
     'argument_bytes': memory.argument_size_in_bytes,
-    'temporary_bytes': memory.temp_size_in_bytes,
     'collectives': collectives(compiled.as_text()),
   }

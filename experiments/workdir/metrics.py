@@ -133,12 +133,26 @@ def read_rows(path: str) -> list[dict[str, Any]]:
 
 def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
   """A validation metric by step."""
-  name = f'validation/{metric}'
   return {
-    row['step']: row[name]
-    for row in read_rows(path)
-    if row.get(name) is not None and row['step'] <= until
+    step: values[metric]
+    for step, values in evaluations(path).items()
+    if values.get(metric) is not None and step <= until
   }
+
+
+def evaluations(path: str) -> dict[int, dict[str, float]]:
+  """Metrics on validation, by step."""
+  of_steps = {}
+  prefix = 'validation/'
+  for row in read_rows(path):
+    values = {
+      name.removeprefix(prefix): value
+      for name, value in row.items()
+      if name.startswith(prefix)
+    }
+    if values:
+      of_steps[row['step']] = values
+  return of_steps
 
 
 def _write_rows(path: str, rows: list[dict[str, Any]]) -> None:

@@ -251,8 +251,9 @@ def test_a_signal_ends_the_wait_for_the_others(tmp_path):
 def test_a_port_in_use_is_refused():
   with socket.create_server(('127.0.0.1', 0)) as server:
     address = f'127.0.0.1:{server.getsockname()[1]}'
+    values = types.SimpleNamespace(start_timeout=1, peer_timeout=1)
     with pytest.raises(UserError, match='process 0 cannot listen there'):
-      distributed.join({'coordinator_bind_address': address}, 1, 1)
+      distributed.join(values, {'coordinator_bind_address': address})
 
 
 def test_processes_of_different_settings_are_refused(monkeypatch):
@@ -272,7 +273,7 @@ from experiments.command.errors import UserError
 
 def main(values):
   cluster = distributed.find(values, {})
-  distributed.join(cluster, values.start_timeout, values.peer_timeout)
+  distributed.join(values, cluster)
   if values.process_id == 1:
     if values.distributed == 'on':
       raise UserError('only here')

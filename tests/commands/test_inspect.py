@@ -23,6 +23,7 @@ from experiments.settings.settings import from_config
 from experiments.training import build
 from experiments.training import run as run_lib
 from selfattn import analysis, plots, positions
+from selfattn.classifier import TextClassifier
 from selfattn.contract import Encoder
 from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
@@ -242,12 +243,11 @@ def drawn(name, embed_dim=8, num_layers=1, length=5, num_heads=2, heads=0):
     dict.fromkeys(name.split('+'), options), embed_dim, num_heads, False
   )
   encoder = AttentionEncoder(num_layers, num_heads, 8, method, jnp.float32)
-  x_BLD = jax.random.normal(jax.random.key(1), (1, length, embed_dim))
-  ids_BL = np.ones((1, length), int)
-  tokens = Tokens(jnp.ones((1, length), bool), ids=ids_BL)
-  params = draw(encoder.init, jax.random.key(0), x_BLD, tokens)['params']
+  model = TextClassifier(3, 2, embed_dim, encoder)
+  tokens = jnp.ones((1, length), jnp.int32)
+  params = draw(model.init, jax.random.key(0), tokens, tokens == 0)['params']
   found = figures.Figures('')
-  position_figures.draw(found, encoder, params, x_BLD, ids_BL, length)
+  position_figures.draw(found, model, params, length, length)
   return found
 
 

@@ -156,7 +156,7 @@ def figures(drawn: Iterable[str], least_rem: int) -> str:
   """Figures side by side, as many in a row as the page has room for.
 
   Args:
-    drawn: each as returned by `figure`.
+    drawn: each as `picture` returns it, or a chart.
     least_rem: width below which there are fewer in a row, in rem.
   """
   content = '\n'.join(drawn)
