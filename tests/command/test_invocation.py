@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 
 import pytest
@@ -31,6 +32,21 @@ def test_a_line_for_a_shell_starts_what_is_there(tmp_path, monkeypatch):
   assert line == "bash scripts/run.sh experiments.sweep --grid 'a b'"
   monkeypatch.setattr(provenance, '_ROOT', str(tmp_path))
   assert provenance.shell_line(words) == "selfattn sweep --grid 'a b'"
+  # Of the repository around an installed package.
+  assert provenance.commit() is None
+
+
+def test_a_published_command_has_no_folders():
+  words = [
+    'experiments.sweep', '--workdir', '/a/b', '--config=/a/b/c.py',
+    "--grid=config.train.init_from='/a/b/c'", '--config.data.dir=../texts',
+    '--config.model.embeddings=file(path=/a/b/c.txt)', '--x=1/2',
+  ]  # fmt: skip
+  assert shlex.split(provenance.without_paths(words)) == [
+    'experiments.sweep', '--workdir', 'PATH', '--config=PATH/c.py',
+    "--grid=config.train.init_from='PATH/c'", '--config.data.dir=PATH',
+    '--config.model.embeddings=file(path=PATH/c.txt)', '--x=1/2',
+  ]  # fmt: skip
 
 
 def test_a_config_of_this_code_is_found_from_anywhere(tmp_path, monkeypatch):

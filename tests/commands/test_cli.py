@@ -60,6 +60,10 @@ CASES = {
     ['--workdir=no', '--grid=config.seed=0,1', '--ray_resources=CPU=4'],
     ['--ray_resources is for --engine=ray'],
   ),
+  'the default of a key beside a workdir': (
+    'inspect', ['--workdir=x', '--config.seed=0'],
+    ['--workdir=x has its own config; drop --config'],
+  ),
   'no workdir': ('evaluate', [], ['--workdir is required']),
   'weights of a label that there is not': (
     'train',

@@ -3,8 +3,14 @@
 import importlib.util
 import re
 
+import jax
 import pytest
 from conftest import ROOT, last_json
+
+from configs import mqar
+from experiments.data import loading
+from experiments.settings.settings import from_config
+from experiments.training import tpu_slices
 
 HAS_COMPILER = importlib.util.find_spec('libtpu') is not None
 needs_compiler = [
@@ -78,8 +84,6 @@ def test_a_missing_compiler_is_named(call_command):
 
 def test_collectives_are_counted():
   """A program as text, with one line of every known form."""
-  from experiments.training.tpu_slices import collectives
-
   text = """
   %a = f32[64,128]{1,0:T(8,128)} all-reduce(%x), replica_groups={{0,1}}
   %b = (bf16[8]{0}, f32[2,2]{1,0}) all-reduce-start(%y, %z), channel_id=2
@@ -87,7 +91,7 @@ def test_collectives_are_counted():
   %d = bf16[16,4]{1,0} all-gather(%w), dimensions={0}
   %e = f32[] add(%p, %q)
   """
-  assert collectives(text) == {'all-reduce': 2, 'all-gather': 1}
+  assert tpu_slices.collectives(text) == {'all-reduce': 2, 'all-gather': 1}
 
 
 def written(topology, flags):
@@ -95,6 +99,17 @@ def written(topology, flags):
     f'--{name}={value}'
     for name, value in ({'topology': topology} | flags).items()
   ]
+
+
+def test_a_step_is_compiled_for_labels_of_any_shape():
+  config = mqar.get_config()
+  config.model.num_layers, config.train.steps = 1, 10
+  config.optimizer.warmup_steps = 0
+  config.data.source = 'mqar(vocab_size=64, num_pairs=8, length=32, train=500)'
+  settings = from_config(config)
+  loaded = loading.load(settings.data, '', labels=settings.task.entry.labels)
+  step, _ = tpu_slices.compile_step(settings, loaded, jax.devices()[:1], False)
+  assert step.memory_analysis().temp_size_in_bytes > 0
 
 
 @pytest.fixture

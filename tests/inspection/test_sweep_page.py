@@ -123,6 +123,13 @@ def test_a_chart_may_have_one_point(log):
   assert chart.count('<circle') == 1
 
 
+def test_large_integers_are_exact():
+  points = [charts.Point(n, 0.5) for n in (8192, 16384)]
+  chart = charts.lines({'a': points}, 'x', 'y', log=True)
+  assert '>16,384</text>' in chart
+  assert 'a: 0.5 at 16,384' in chart
+
+
 def test_equal_curves_are_one_and_constant_shares_end_at_one():
   flat, point = [charts.Point(0, 1), charts.Point(9, 1)], [charts.Point(3, 1)]
   chart = charts.lines({'a': flat, 'b': flat, 'c': point}, 'x', 'y')
