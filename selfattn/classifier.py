@@ -160,7 +160,12 @@ class TextClassifier(nn.Module):
     return self.head(pooled_BP, self.num_classes, inner)
 
   def _check_cache(self, tokens: Tokens) -> None:
-    """ValueError for positions that are not counted from the first call on."""
+    """ValueError for what is not counted from the first call on."""
+    if self.separator is not None:
+      raise ValueError(
+        f'separator = {self.separator} must be None with a cache: which text a '
+        'token is of depends on tokens of earlier calls'
+      )
     if tokens.positions is not None:
       raise ValueError(
         f'sampling = {self.sampling} chooses positions for the tokens of a '

@@ -62,7 +62,7 @@ class Bits(struct.PyTreeNode):
 
   @classmethod
   def of_texts(cls, key: jax.Array, tokens_BL, padding_mask_BL) -> Bits:
-    """Bits (B, L) that depend on a text alone, not on its row or batch.
+    """Bits (B, ...) that depend on a text alone, not on its row or batch.
 
     The row is a hash of its tokens without padding.
     """
@@ -101,7 +101,11 @@ class Bits(struct.PyTreeNode):
     full_shape = full_shape or shape
     origin = origin or (0,) * len(shape)
     rank = len(shape)
-    origin = (self.first_row + origin[0], *origin[1:])
+    first_row = jnp.asarray(self.first_row)
+    if first_row.ndim:
+      # Of texts, each of which has its own.
+      first_row = first_row.reshape(-1, *(1,) * (rank - 1))
+    origin = (first_row + origin[0], *origin[1:])
 
     def index_along(shape, axis):
       return _iota(shape, axis) + jnp.asarray(origin[axis], jnp.uint32)

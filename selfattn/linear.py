@@ -47,7 +47,7 @@ class LinearAttention(Attention):
   (Katharopoulos et al. 2020, equations 4 to 9). A rotation is that of the
   features in the numerator (Su et al. 2021, equation 19), so that weights may
   be negative. A cache holds sums over keys, of a size that no length changes;
-  the output of tokens whose index is not after all of these is NaN.
+  outputs from a token on whose index is not the next one are NaN.
   Weights are formed only where they are sown or returned.
 
   For self-attention without a `mask`, and without what acts on scores: window,

@@ -88,6 +88,12 @@ class Rotary(Position):
     )
     require(self.factor >= 1, 'factor', self.factor, 'at least 1')
     require(
+      self.factor == 1 or self.scaling != 'none',
+      'factor',
+      self.factor,
+      "1 without a scaling, such as scaling='linear'",
+    )
+    require(
       self.original_length >= 2,
       'original_length',
       self.original_length,
@@ -137,9 +143,9 @@ class Rotary(Position):
 class XPos(Rotary):
   """Rotary positions that fade (Sun et al. 2023, equations 6 to 8).
 
-  Pair j of a query at position p grows by z_j^(p / scale_base), that of a key
-  shrinks by it, z_j = (2j/R + 0.4) / 1.4, so that a score of distance d fades
-  by z_j^(d / scale_base); the fast pairs fade first.
+  Pair j of a query at position p is multiplied by z_j^(p / scale_base), that of
+  a key is divided by it, z_j = (2j/R + 0.4) / 1.4 < 1, so that a score of
+  distance d fades by z_j^(d / scale_base); the fast pairs fade first.
 
   Defined for causal encoders alone: a key after its query would grow. Both
   sides are scaled from the middle of a text, so that float32 overflows only if

@@ -145,7 +145,10 @@ class Augmented(Consecutive):
       value = getattr(self, option)
       require(0 <= value < 1e6, option, value, 'from 0 to below 1e6')
     require(
-      1 <= self.max_scale < 1e3, 'max_scale', self.max_scale, 'from 1 to 1000'
+      1 <= self.max_scale < 1e3,
+      'max_scale',
+      self.max_scale,
+      'from 1 to below 1e3',
     )
 
   def tokens(self, padding_mask_BL, stream):

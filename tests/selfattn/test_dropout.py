@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn.dropout import MAX_RATE, Dropout
+from selfattn.dropout import MAX_RATE, Bits, Dropout
 
 SHAPE = (37, 29, 31)
 SIZE = 37 * 29 * 31
@@ -25,6 +25,16 @@ def test_rate_over_many_keys_is_within_four_sigma(rate):
   assert abs(dropped - rate) < 4 * sigma
   # Each key on its own, too; five sigma, as there are fifty of them.
   assert max(abs(1 - m.mean() - rate) for m in masks) < 5 * sigma * 50**0.5
+
+
+@pytest.mark.parametrize('shape', [(2,), (2, 3), (2, 3, 4)])
+def test_bits_of_a_text_do_not_depend_on_its_row(shape):
+  tokens, mask = np.array([[1, 2], [3, 4]]), np.ones((2, 2), bool)
+  key = jax.random.key(0)
+  bits = Bits.of_texts(key, tokens, mask).bits(shape)
+  assert bits.shape == shape
+  swapped = Bits.of_texts(key, tokens[::-1], mask).bits(shape)
+  np.testing.assert_array_equal(bits[::-1], swapped)
 
 
 def test_every_bit_is_balanced():

@@ -487,3 +487,14 @@ def test_a_part_keeps_its_parameters_of_the_model_and_of_the_layer():
     )
     weights.append(found)
   np.testing.assert_allclose(*weights, rtol=1e-5, atol=1e-6)
+
+
+def test_pairs_of_texts_have_no_cache():
+  encoder = AttentionEncoder(
+    1, H, 8, positions.make({'none': {}}, D, H, True), jnp.float32, causal=True
+  )
+  model = TextClassifier(V, 3, D, encoder, separator=V - 1)
+  ids = np.ones((1, L), int)
+  variables = draw(model.init, jax.random.key(0), ids, ids == 0)
+  with pytest.raises(ValueError, match='separator = 8 must be None with a cac'):
+    model.apply(variables, ids, ids == 1, mutable='cache', cache_len=L)

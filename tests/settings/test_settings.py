@@ -55,6 +55,7 @@ WRONG = [
   ('model.pool', 'attentive(num_hops=-1)', 'num_hops.*at least 1'),
   ('model.head', 'mlp(hidden_dim=0)', 'hidden_dim.*at least 1'),
   ('model.position', 'rotary(factor=0.5)', 'factor.*at least 1'),
+  ('model.position', 'rotary(factor=2)', 'factor.*1 without a scaling'),
   ('model.normaliser', 'differential(highest=1.0)', 'highest.*below 1'),
   ('model.position_sampling', 'randomised(max_position=60)', 'max_position.*m'),
   ('model.position_sampling', 'random_offset(max_offset=-1)', 'max_offset.*1'),

@@ -100,9 +100,9 @@ def test_points_that_are_one_trial_are_trained_once(tmp_path, capfd):
       (True, False),
     ),
     (
-      'config.model.position=none,rotary(base=5, factor=2),t5+alibi',
+      'config.model.position=none,rotary(base=5, fraction=0.5),t5+alibi',
       'model.position',
-      ('none', 'rotary(base=5, factor=2)', 't5+alibi'),
+      ('none', 'rotary(base=5, fraction=0.5)', 't5+alibi'),
     ),
   ],
 )
