@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
-from scipy import stats
 
 from experiments.command import provenance
 from experiments.learning import reports
@@ -81,6 +80,9 @@ def interval(values: list[float]) -> tuple[float, float]:
   With fewer than six values, the interval is the range, which covers the median
   less often.
   """
+  # Late: --help does not wait for it.
+  from scipy import stats
+
   if len(values) < 6:
     return min(values), max(values)
   return stats.quantile_test(values).confidence_interval(0.95)

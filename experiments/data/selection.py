@@ -79,8 +79,8 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
     raise UserError(
       f'the train split has too few labels for config.task: {labels}; at least '
       f'{reader.least} must occur: change config.task, '
-      'config.data.text.label_column or labels, or, for several labels of a text, '
-      'config.data.text.label_separator or label_columns'
+      'config.data.text.label_column or labels, or, for several labels of a '
+      'text, config.data.text.label_separator or label_columns'
     )
   values, is_known = reader.values(rows.names, labels)
   is_known = is_known[rows.labels]
