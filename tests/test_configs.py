@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.command import app, config_files
+from experiments.command import config_files
 from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.learning.text_tasks import TextTask
@@ -15,7 +15,9 @@ from experiments.settings.settings import from_config
 from experiments.sweeps import plan
 from experiments.training import compiled
 
-PATHS = sorted(pathlib.Path(app.DEFAULT_CONFIG).parent.glob('[a-z]*.py'))
+PATHS = sorted(
+  pathlib.Path(config_files.DEFAULT_CONFIG).parent.glob('[a-z]*.py')
+)
 SENTENCES = ['a fine film', 'the plot , however , is dull', 'so it goes on']
 
 
@@ -99,7 +101,7 @@ SMALL = {
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_config_loads_its_data_and_builds(path, tmp_path):
-  config = app.load_config(str(path))
+  config = config_files.load_config(str(path))
   # A shorter run warms up for less.
   assert 0 < config.optimizer.warmup_steps < 1
   if config.data.source == 'text':
