@@ -156,8 +156,8 @@ def make_folder(path: str) -> None:
 
 def has_config(values: flags.FlagValues) -> bool:
   """Whether --config or --config.KEY was given."""
-  given = [name for name in values if values[name].present]
-  return any(f'{name}.'.startswith('config.') for name in given)
+  names = [name for name in values if f'{name}.'.startswith('config.')]
+  return any(values[name].present for name in names)
 
 
 def required(values: flags.FlagValues, name: str) -> str:

@@ -40,12 +40,12 @@ def test_a_published_command_has_no_folders():
   words = [
     'experiments.sweep', '--workdir', '/a/b', '--config=/a/b/c.py',
     "--grid=config.train.init_from='/a/b/c'", '--config.data.dir=../texts',
-    '--config.model.embeddings=file(path=/a/b/c.txt)', '--x=1/2',
+    '--config.model.embeddings=file(path=/a/b/c.txt)', '--x=1/2', '--y=/',
   ]  # fmt: skip
   assert shlex.split(provenance.without_paths(words)) == [
     'experiments.sweep', '--workdir', 'PATH', '--config=PATH/c.py',
     "--grid=config.train.init_from='PATH/c'", '--config.data.dir=PATH',
-    '--config.model.embeddings=file(path=PATH/c.txt)', '--x=1/2',
+    '--config.model.embeddings=file(path=PATH/c.txt)', '--x=1/2', '--y=/',
   ]  # fmt: skip
 
 
