@@ -147,7 +147,7 @@ def attend(
     platform,
     (B, H, L, M),
     has_pairs=bias is not None or has_pairs(query, key, causal, window, mask),
-    has_token_masks=key.padding_mask is not None or key.segments is not None,
+    has_token_masks=not key.has_lengths_alone(),
     returns_weights=return_weights,
     **facts,
   )

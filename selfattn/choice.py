@@ -83,7 +83,8 @@ def choose(
       group, is not in it, and multiplies the memory of the scores.
     has_pairs: whether a bias, a window or a mask has an element for each query
       and key, beside those of the position method.
-    has_token_masks: whether there is padding, or segments.
+    has_token_masks: whether there are segments, or padding that may stand
+      before a token.
     returns_weights: whether the weights are returned.
     facts: further ones, see unsupported_reason.
   """

@@ -37,8 +37,8 @@ class TextClassifier(nn.Module):
     head: one of selfattn.heads.
     embed_init_std: standard deviation of embeddings at initialisation.
     sampling: one of selfattn.positions.sampling, for position ids.
-    dtype: of the encoder; logits are float32.
-    token_head: {name: module}, from vectors of tokens, float32 (B, L, D), and
+    dtype: of the encoder and of a token_head; logits are float32.
+    token_head: {name: module}, from vectors of tokens (B, L, D) of dtype, and
       the nn.Embed of the model to logits (B, L, ...), in place of pool and
       head, or None. Its parameters are under token_head_NAME.
     has_mask_token: whether there is a token [MASK] of id V; its vector is the
@@ -80,6 +80,7 @@ class TextClassifier(nn.Module):
     attention_dropout: Dropout | None = None,
     position_stream: Bits | None = None,
     *,
+    is_right_padded: bool = False,
     embedded_BLD: jax.Array | None = None,
     label_index_BN: jax.Array | None = None,
     **for_encoder,
@@ -94,6 +95,8 @@ class TextClassifier(nn.Module):
         evaluation.
       attention_dropout: on attention weights; None: none.
       position_stream: the random bits of `sampling`; None: evaluation.
+      is_right_padded: whether padding stands after the tokens of each row, see
+        Tokens.
       embedded_BLD: the result of `embed`, for gradients with respect to it;
         None: computed here.
       label_index_BN: indices of the tokens that the head reads; None: all L.
@@ -144,17 +147,17 @@ class TextClassifier(nn.Module):
         tokens = _restarted(tokens, is_second_BL, int(self.has_cls))
     x_BLD = self.encoder(
       x_BLD.astype(self.dtype),
-      tokens.replace(ids=tokens_BL),
+      tokens.replace(ids=tokens_BL, is_right_padded=is_right_padded),
       inner,
       attention_dropout,
       **for_encoder,
     )
     if self.token_head is not None:
-      x_BLD = x_BLD[:, -length:].astype(jnp.float32)
+      x_BLD = x_BLD[:, -length:]
       if label_index_BN is not None:
         x_BLD = jnp.take_along_axis(x_BLD, label_index_BN[..., None], axis=1)
       (head,) = self.token_head.values()
-      return head(x_BLD, table)
+      return head(x_BLD, table).astype(jnp.float32)
     pooled_BP = drop(self.pool(x_BLD, padding_mask_BL), dropout, 1)
     inner = None if dropout is None else dropout.at(2)
     return self.head(pooled_BP, self.num_classes, inner)

@@ -162,7 +162,7 @@ class AttentionEncoder(Stack):
         self.platform,
         (B, self.num_heads, L, L),
         has_pairs=self.window_of(index) is not None,
-        has_token_masks=True,
+        has_token_masks=False,
         **self._facts(index, D, drops_weights),
       )
       for index in range(self.num_layers)

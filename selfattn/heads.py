@@ -20,17 +20,19 @@ class TiedHead(nn.Module):
 
   @nn.compact
   def __call__(self, x_BLD: jax.Array, embed: nn.Embed) -> jax.Array:
-    """Logits, float32 (B, L, V).
+    """Logits (B, L, V).
 
     Args:
-      x_BLD: float32 vectors of the tokens that have a label.
+      x_BLD: vectors of the tokens that have a label.
       embed: the token embedding of the model.
     """
-    h_BLD = nn.Dense(x_BLD.shape[-1], name='dense')(x_BLD)
-    h_BLD = nn.LayerNorm(name='norm')(nn.gelu(h_BLD, approximate=False))
+    dtype = x_BLD.dtype
+    h_BLD = nn.Dense(x_BLD.shape[-1], dtype=dtype, name='dense')(x_BLD)
+    h_BLD = nn.gelu(h_BLD, approximate=False)
+    h_BLD = nn.LayerNorm(dtype=dtype, name='norm')(h_BLD)
     shape = (embed.num_embeddings,)
     bias_V = self.param('bias', nn.initializers.zeros, shape, jnp.float32)
-    return embed.attend(h_BLD) + bias_V[None, None]
+    return _products(h_BLD, embed.embedding) + bias_V[None, None]
 
 
 class TokenHead(nn.Module):
@@ -44,14 +46,14 @@ class TokenHead(nn.Module):
 
   @nn.compact
   def __call__(self, x_BLD: jax.Array, embed: nn.Embed) -> jax.Array:
-    """Logits, float32 (B, L, size).
+    """Logits (B, L, size).
 
     Args:
-      x_BLD: float32 vectors of the tokens that have a label.
+      x_BLD: vectors of the tokens that have a label.
       embed: the token embedding of the model, which is not used.
     """
     del embed
-    return nn.Dense(self.size, name='dense')(x_BLD)
+    return nn.Dense(self.size, dtype=x_BLD.dtype, name='dense')(x_BLD)
 
 
 class EmbeddingHead(nn.Module):
@@ -65,13 +67,19 @@ class EmbeddingHead(nn.Module):
 
   @nn.compact
   def __call__(self, x_BLD: jax.Array, embed: nn.Embed) -> jax.Array:
-    """Logits, float32 (B, L, ids).
+    """Logits (B, L, ids).
 
     Args:
-      x_BLD: float32 vectors of the tokens that have a label.
+      x_BLD: vectors of the tokens that have a label.
       embed: the token embedding of the model.
     """
-    return x_BLD @ embed.embedding[jnp.array(self.ids, jnp.int32)].T
+    ids = jnp.array(self.ids, jnp.int32)
+    return _products(x_BLD, embed.embedding[ids])
+
+
+def _products(x_BLD, embedding_VD) -> jax.Array:
+  """Matmul of vectors and embeddings, (B, L, V), in the type of the vectors."""
+  return x_BLD @ embedding_VD.astype(x_BLD.dtype).T
 
 
 class Head(nn.Module):

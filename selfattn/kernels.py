@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -48,12 +47,9 @@ class Term(NamedTuple):
     content = self.content * self.scale
     return content if self.bias is None else content + self.bias
 
-  def is_causal_alone(self) -> bool:
-    """Whether the mask is that of causal attention without padding."""
-    if self.by_token is None:
-      return False
-    query, key, causal = self.by_token
-    return causal and key.padding_mask is None and query.segments is None
+  def is_by_length(self) -> bool:
+    """Whether the mask is that of `causal` and of the numbers of keys alone."""
+    return self.by_token is not None and self.by_token[1].has_lengths_alone()
 
 
 def platform_of(device) -> str:
@@ -175,24 +171,43 @@ def run_kernel(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
   return jnp.where(is_visible_BHL1.swapaxes(1, 2), output_BLHK, 0)
 
 
-def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
-  """`jax.nn.dot_product_attention`."""
-  bias, mask, is_causal = term.all_biases(), term.mask, False
-  if implementation == 'cudnn':
-    # cuDNN broadcasts no bias or mask, and needs the bias in the queries' type.
-    B, L, H, _ = q_BLHK.shape
-    shape = (B, H, L, k_BMGK.shape[1])
-    # Its batching rule needs the axis of a vmap over queries in bias and mask.
-    # A term from the queries gives them this axis, and acts at NaN only.
-    is_nan_BHL1 = jnp.isnan(q_BLHK[..., :1]).swapaxes(1, 2)
-    if bias is not None:
-      bias = jnp.broadcast_to(bias, shape).astype(q_BLHK.dtype)
-      bias = jnp.where(is_nan_BHL1, 0, bias)
-    is_causal = term.is_causal_alone() and shape[-1] == L
-    if is_causal:
-      mask = None
-    elif mask is not None:
-      mask = jnp.broadcast_to(mask, shape) | is_nan_BHL1
+def _xla(q_BLHK, k_BMGK, v_BMGK, term):
+  return jax.nn.dot_product_attention(
+    q_BLHK,
+    k_BMGK,
+    v_BMGK,
+    bias=term.all_biases(),
+    mask=term.mask,
+    scale=term.scale,
+    implementation='xla',
+  )
+
+
+def _cudnn(q_BLHK, k_BMGK, v_BMGK, term):
+  """A mask of pairs only where causal and the numbers of keys do not say it."""
+  B, L, H, _ = q_BLHK.shape
+  M = k_BMGK.shape[1]
+  bias, mask, is_causal, lengths = term.all_biases(), term.mask, False, {}
+  # The batching rule of cuDNN needs the axis of a vmap over queries in all
+  # arrays. A term from the queries gives them this axis, and acts at NaN only.
+  is_nan_BHL1 = jnp.isnan(q_BLHK[..., :1]).swapaxes(1, 2)
+  if term.is_by_length() and (not term.by_token[2] or L == M):
+    _, key, is_causal = term.by_token
+    mask = None
+    if key.padding_mask is not None:
+      # Without keys, its weights are 0/0.
+      num_keys_B1 = jnp.maximum(key.padding_mask.sum(axis=1, keepdims=True), 1)
+      counts = {'query_seq_lengths': L, 'key_value_seq_lengths': num_keys_B1}
+      lengths = {
+        name: jnp.where(is_nan_BHL1[:, 0, 0], 1, count)[:, 0].astype(jnp.int32)
+        for name, count in counts.items()
+      }
+  # cuDNN broadcasts no bias or mask, and needs the bias in the queries' type.
+  if bias is not None:
+    bias = jnp.broadcast_to(bias, (B, H, L, M)).astype(q_BLHK.dtype)
+    bias = jnp.where(is_nan_BHL1, 0, bias)
+  if mask is not None:
+    mask = jnp.broadcast_to(mask, (B, H, L, M)) | is_nan_BHL1
   return jax.nn.dot_product_attention(
     q_BLHK,
     k_BMGK,
@@ -201,7 +216,8 @@ def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
     mask=mask,
     scale=term.scale,
     is_causal=is_causal,
-    implementation=implementation,
+    implementation='cudnn',
+    **lengths,
   )
 
 
@@ -287,7 +303,7 @@ def _block_sizes(cls, num_rows: int, num_keys: int):
 # From (q_BLHK, k_BMGK, v_BMGK, Term), without fully masked rows, to the
 # output, (B, L, H, K).
 KERNELS = {
-  'xla': functools.partial(_library, 'xla'),
-  'cudnn': functools.partial(_library, 'cudnn'),
+  'xla': _xla,
+  'cudnn': _cudnn,
   'pallas_tpu': _pallas_tpu,
 }

@@ -37,6 +37,10 @@ class Tokens(struct.PyTreeNode):
       count distances from 0; if it is True and they do not, terms are wrong.
       None: found out from positions that are known while tracing; distances
       of traced ones are computed for each pair.
+    is_right_padded: whether padding stands after the tokens of each row
+      (padding_side='right'), so that a kernel needs no more than their number;
+      if it is True and padding stands elsewhere, weights are wrong. False: it
+      stands anywhere.
   """
 
   padding_mask: jax.Array | np.ndarray | None = None
@@ -47,6 +51,7 @@ class Tokens(struct.PyTreeNode):
   ids: jax.Array | np.ndarray | None = None
   state: Any = None
   is_consecutive: bool | None = struct.field(pytree_node=False, default=None)
+  is_right_padded: bool = struct.field(pytree_node=False, default=False)
 
   @classmethod
   def of(cls, tokens: Tokens | jax.Array | None) -> Tokens:
@@ -95,6 +100,11 @@ class Tokens(struct.PyTreeNode):
     if mask is not None and positions is not None:
       arrays['positions'] = _at_tokens(positions, mask, index)
     return self.replace(**arrays)
+
+  def has_lengths_alone(self) -> bool:
+    """Whether the number of tokens of each row says all of its masks."""
+    has_padding = self.padding_mask is not None and not self.is_right_padded
+    return not has_padding and self.segments is None
 
   def has_consecutive_positions(self) -> bool:
     """Whether distances may be counted from 0; see is_consecutive."""

@@ -70,6 +70,7 @@ def weighted_sums(
     _site(dropout, 1, hparams.dropout_rate),
     _site(dropout, 2, hparams.attention_dropout_rate),
     dropout.at(3),
+    is_right_padded=True,
     embedded_BLD=embedded,
     label_index_BN=targets.label_index,
   )

@@ -208,6 +208,7 @@ def make_eval_step(
       {'params': params},
       targets.tokens,
       mask_BL,
+      is_right_padded=True,
       label_index_BN=targets.label_index,
       mutable=collections,
     )
@@ -246,6 +247,7 @@ def eval_logits(task: Task, classifier, params, batch: Batch):
     {'params': params},
     targets.tokens,
     padding_mask(targets),
+    is_right_padded=True,
     label_index_BN=targets.label_index,
   )
   return logits, targets

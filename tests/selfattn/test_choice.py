@@ -118,6 +118,49 @@ def test_order_alone_forms_no_array_of_pairs_on_a_gpu():
   assert 'fmhaScaleBias' in lowered('gpu', **given, mask=jnp.ones(L, bool))
 
 
+@pytest.mark.parametrize('causal', [False, True])
+@pytest.mark.parametrize('rows', [1, B])
+def test_padding_on_the_right_forms_no_array_of_pairs_on_a_gpu(causal, rows):
+  """The kernel reads the number of tokens of each row."""
+  given = {'platform': 'gpu', 'causal': causal}
+  tokens = Tokens(jnp.ones((rows, L), bool), is_right_padded=True)
+  text = lowered('gpu', query_tokens=tokens, **given)
+  assert 'fmhaSoftmax' in text
+  assert 'PADDING_CAUSAL' in text if causal else 'PADDING' in text
+  anywhere = tokens.replace(is_right_padded=False)
+  segments = tokens.replace(segments=jnp.zeros((B, L), jnp.int32))
+  for tokens in anywhere, segments:
+    assert 'fmhaScaleBias' in lowered('gpu', query_tokens=tokens, **given)
+
+
+def test_padding_on_the_right_has_a_rule_for_groups_of_trials():
+  tokens = Tokens(jnp.ones((B, L), bool), is_right_padded=True)
+
+  def attention(*arrays):
+    output, _ = attend(*arrays, query_tokens=tokens, platform='gpu')
+    return (output.astype(jnp.float32) ** 2).sum()
+
+  arrays = [jax.ShapeDtypeStruct((5, *x.shape), x.dtype) for x in shapes()]
+  traced = jax.jit(jax.vmap(jax.grad(attention, (0, 1, 2)))).trace(*arrays)
+  text = traced.lower(lowering_platforms=('cuda',)).as_text()
+  assert f'tensor<{5 * B}xi32>' in text
+  assert 'fmhaSoftmax' in text
+
+
+def test_the_encoder_of_a_long_text_has_cudnn_on_a_gpu():
+  encoder = AttentionEncoder(
+    num_layers=2,
+    num_heads=H,
+    mlp_dim=5,
+    position=POSITIONS['rotary'](H * 64, H, False),
+    platform='gpu',
+    dtype=jnp.bfloat16,
+  )
+  shape = 4, 8_192, H * 64
+  found = encoder.attention_choices(shape, drops_weights=False)
+  assert [str(one) for one in found] == ['cudnn', 'cudnn']
+
+
 def facts(**changes):
   """Those of a call that a kernel reads."""
   return {

@@ -29,6 +29,24 @@ CASES = {
     '',
     H,
   ),
+  'padding on the right': (
+    {'query_tokens': Tokens(IS_TOKEN, is_right_padded=True)},
+    '',
+    H,
+  ),
+  'causal, and padding on the right': (
+    {
+      'query_tokens': Tokens(IS_TOKEN, is_right_padded=True),
+      'causal': True,
+    },
+    '',
+    H,
+  ),
+  'a bias, and padding on the right': (
+    {'query_tokens': Tokens(IS_TOKEN, is_right_padded=True)},
+    'alibi',
+    H,
+  ),
   'packed': (
     {'query_tokens': Tokens(segments=SEGMENTS), 'causal': True},
     '',
@@ -97,14 +115,17 @@ def test_cudnn_is_the_reference_to_the_precision_of_bfloat16(case):
     assert error(got, right) < 1e-2
 
 
-def test_a_row_that_sees_no_key_is_zero():
+@pytest.mark.parametrize('is_right_padded', [False, True])
+def test_a_row_that_sees_no_key_is_zero(is_right_padded):
   _, arrays = make('padding', dtype=jnp.bfloat16)
-  tokens = Tokens(np.zeros((B, L), bool))
+  tokens = Tokens(np.zeros((B, L), bool), is_right_padded=is_right_padded)
   output, _ = attend(*arrays[:3], query_tokens=tokens, backend='cudnn')
   assert not np.asarray(output, np.float32).any()
 
 
-@pytest.mark.parametrize('case', ['causal', 'padding', 'a bias'])
+@pytest.mark.parametrize(
+  'case', ['causal', 'padding', 'a bias', 'causal, and padding on the right']
+)
 def test_a_group_of_trials_is_each_alone(case):
   """vmap over queries, keys and values, as in a sweep."""
   run, arrays = make(case, dtype=jnp.bfloat16, num_trials=3)
