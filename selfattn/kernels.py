@@ -187,7 +187,8 @@ def _cudnn(q_BLHK, k_BMGK, v_BMGK, term):
   """A mask of pairs only where causal and the numbers of keys do not say it."""
   B, L, H, _ = q_BLHK.shape
   M = k_BMGK.shape[1]
-  bias, mask, is_causal, lengths = term.all_biases(), term.mask, False, {}
+  bias, mask, is_causal = term.all_biases(), term.mask, False
+  query_lengths = key_lengths = None
   # The batching rule of cuDNN needs the axis of a vmap over queries in all
   # arrays. A term from the queries gives them this axis, and acts at NaN only.
   is_nan_BHL1 = jnp.isnan(q_BLHK[..., :1]).swapaxes(1, 2)
@@ -197,11 +198,10 @@ def _cudnn(q_BLHK, k_BMGK, v_BMGK, term):
     if key.padding_mask is not None:
       # Without keys, its weights are 0/0.
       num_keys_B1 = jnp.maximum(key.padding_mask.sum(axis=1, keepdims=True), 1)
-      counts = {'query_seq_lengths': L, 'key_value_seq_lengths': num_keys_B1}
-      lengths = {
-        name: jnp.where(is_nan_BHL1[:, 0, 0], 1, count)[:, 0].astype(jnp.int32)
-        for name, count in counts.items()
-      }
+      query_lengths, key_lengths = (
+        jnp.where(is_nan_BHL1[:, 0, 0], 1, length)[:, 0].astype(jnp.int32)
+        for length in (L, num_keys_B1)
+      )
   # cuDNN broadcasts no bias or mask, and needs the bias in the queries' type.
   if bias is not None:
     bias = jnp.broadcast_to(bias, (B, H, L, M)).astype(q_BLHK.dtype)
@@ -216,8 +216,9 @@ def _cudnn(q_BLHK, k_BMGK, v_BMGK, term):
     mask=mask,
     scale=term.scale,
     is_causal=is_causal,
+    query_seq_lengths=query_lengths,
+    key_value_seq_lengths=key_lengths,
     implementation='cudnn',
-    **lengths,
   )
 
 

@@ -23,7 +23,10 @@ def cumulative_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
 
 
 def _in_order(x_BHLM, index_BM, relation: np.ufunc) -> jax.Array:
-  """Sums over the keys whose index has this relation to that of each one."""
+  """Sums over the keys before (np.less) or after (np.greater) each one.
+
+  Keys of equal indices are in the order of the row.
+  """
   is_known = isinstance(index_BM, np.ndarray)
   if is_known and (np.diff(index_BM) > 0).all():
     return _sums(x_BHLM, relation)
@@ -38,7 +41,7 @@ def _sums(x_BHLM, relation: np.ufunc) -> jax.Array:
   """x times a triangle of ones, np.less or np.greater, by blocks of keys.
 
   On a CPU, several times as fast as a scan, whose steps recompute x. No sum
-  has a term that a difference removes, however large that is.
+  has a term that a difference removes, however large that is, if it is finite.
   """
   *lead, M = x_BHLM.shape
   count = -(-M // _BLOCK)

@@ -111,6 +111,9 @@ def parse(
       _print_help(values, doc, path, config, describe, helps[0])
       sys.exit(0)
     _, *more = values(rest)
+    if rest is not argv:
+      # The library has not seen --config.
+      values['config'].present += len(rest) < len(argv)
   except flags.Error as error:
     raise UserError(_flag_error(error, values, config)) from error
   if more:

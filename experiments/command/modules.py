@@ -1,16 +1,19 @@
 """Classes of one's own, named `module:Class` in a config.
 
 A module is found in the working folder, beside the file of --config, where the
-run that names it has found it, or on the path of Python. It is executed once
-for each version of its files, so that a notebook may use several; modules
-beside it that it imports are its own, too.
+run that names it has found it, or on the path of Python. A file is executed
+once for each version of it, so that a notebook may use several; modules beside
+it that it imports are its own, too. Modules of a package are imported once in a
+process, as by Python.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import glob
 import hashlib
+import importlib
 import importlib.machinery
 import importlib.util
 import inspect
@@ -33,7 +36,8 @@ class _Version(NamedTuple):
 
   Attributes:
     module: itself.
-    files: its file, and those of the modules beside it that it has imported.
+    files: its file, and those of the modules beside it that it has imported, or
+      of its package.
     digest: of the texts of these files.
   """
 
@@ -118,7 +122,13 @@ def _version(name: str) -> _Version:
       f'there is no module {name} in {places}, or on the path of Python'
     )
   known = _versions.setdefault(path, [])
-  if not known or _digest(known[-1].files) != known[-1].digest:
+  is_of_package = '.' in name or os.path.basename(path) == '__init__.py'
+  if is_of_package and not known:
+    module, files = _imported(name, path)
+    known.append(_Version(module, files, _digest(files)))
+  elif not known or (
+    not is_of_package and _digest(known[-1].files) != known[-1].digest
+  ):
     module, files = _executed(name, path, len(known))
     known.append(_Version(module, files, _digest(files)))
   return known[-1]
@@ -149,16 +159,29 @@ def _digest(files: tuple[str, ...]) -> str:
   return digest.hexdigest()[:16]
 
 
+def _imported(name: str, path: str) -> tuple[ModuleType, tuple[str, ...]]:
+  """A module of a package, and its file with all others of the package."""
+  folder = path.removesuffix('__init__.py').rstrip(os.sep)
+  for _ in name.split('.'):
+    folder = os.path.dirname(folder)
+  with _on_path(folder), in_file(path, path):
+    module = importlib.import_module(name)
+  if module.__file__ != path:
+    raise UserError(f'{path} is hidden by {module.__file__}; rename one')
+  if _holds_libraries(folder):
+    return module, (path,)
+  package = os.path.join(folder, name.partition('.')[0])
+  files = glob.glob(f'{glob.escape(package)}/**/*.py', recursive=True)
+  return module, (path, *sorted({*files} - {path}))
+
+
 def _executed(
   name: str, path: str, number: int
 ) -> tuple[ModuleType, tuple[str, ...]]:
   """A new module, and its file with those of the modules beside it."""
   folder, before = os.path.dirname(path), set(sys.modules)
-  for _ in range(name.count('.')):
-    folder = os.path.dirname(folder)
-  sys.path.insert(0, folder)
   try:
-    with in_file(path, path):
+    with _on_path(folder), in_file(path, path):
       spec = importlib.util.spec_from_file_location(f'{name}@{number}', path)
       if spec is None or spec.loader is None:
         raise UserError(f'{path} is not a Python file (.py)')
@@ -167,12 +190,25 @@ def _executed(
       sys.modules[spec.name] = module
       spec.loader.exec_module(module)
   finally:
+    helpers = _without_helpers(folder, before)
+  return module, (path, *helpers)
+
+
+@contextlib.contextmanager
+def _on_path(folder: str) -> Iterator[None]:
+  """A context in which modules of a folder come first; later, they are last."""
+  sys.path.insert(0, folder)
+  try:
+    yield
+  finally:
     sys.path.remove(folder)
     if folder not in sys.path:
       # For imports inside of functions.
       sys.path.append(folder)
-    helpers = _without_helpers(folder, before)
-  return module, (path, *helpers)
+
+
+def _holds_libraries(folder: str) -> bool:
+  return folder in map(sysconfig.get_path, ('purelib', 'platlib'))
 
 
 def _without_helpers(folder: str, before: set[str]) -> list[str]:
@@ -181,7 +217,7 @@ def _without_helpers(folder: str, before: set[str]) -> list[str]:
   Those of libraries are not one's own.
   """
   helpers: list[str] = []
-  if folder in map(sysconfig.get_path, ('purelib', 'platlib')):
+  if _holds_libraries(folder):
     return []
   for name in sorted(set(sys.modules) - before):
     top = sys.modules.get(name.partition('.')[0])

@@ -170,7 +170,8 @@ def load_file(
     '--config.data.text.unknown_labels=drop leaves such rows out',
   )
   if not len(chosen):
-    raise UserError(f'--file={name} has no text of a label of the run')
+    of_labels = ' of a label of the run' if known.names else ''
+    raise UserError(f'--file={name} has no text{of_labels}')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   _warn(problems, arrays, splits)

@@ -92,7 +92,7 @@ class ModelSettings:
       those of words in a file, as file(path=glove.txt, freeze=True).
     pool: how the vectors of the tokens become one.
     head: the classification head, from that vector to logits.
-    dtype: type of the encoder; parameters are float32.
+    dtype: type of the encoder and of heads on tokens; parameters are float32.
   """
 
   encoder: Call = choice('attention', Table(ENCODERS, Encoder))

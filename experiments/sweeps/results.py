@@ -17,7 +17,7 @@ from experiments.sweeps.comparison import SPLITS, Comparison, compare, metrics
 from experiments.sweeps.plan import Spec
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.metrics import evaluations as of_steps
+from experiments.workdir.metrics import evaluations
 
 
 def collect(specs: list[Spec]) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
     status = workdir_lib.read_status(spec.path)
     result = status.get('result', {})
     path = os.path.join(spec.path, 'metrics.jsonl')
-    evaluations = of_steps(path)
+    of_steps = evaluations(path)
     row = {
       'trial': spec.index,
       'name': spec.name,
@@ -40,8 +40,8 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
       'step': status.get('step', 0),
       'best/step': result.get('step'),
     }
-    best = evaluations.get(result.get('step'), {})
-    last = evaluations[max(evaluations)] if evaluations else {}
+    best = of_steps.get(result.get('step'), {})
+    last = of_steps[max(of_steps)] if of_steps else {}
     for metric in names:
       row[f'best/test/{metric}'] = result.get(metric)
       row[f'best/validation/{metric}'] = best.get(metric)

@@ -41,11 +41,14 @@ def test_a_published_command_has_no_folders():
     'experiments.sweep', '--workdir', '/a/b', '--config=/a/b/c.py',
     "--grid=config.train.init_from='/a/b/c'", '--config.data.dir=../texts',
     '--config.model.embeddings=file(path=/a/b/c.txt)', '--x=1/2', '--y=/',
+    '--config.model.position=t5+/a/b.py:C', '--z=[/a/b,/c/d]', '--u=gs://b/c/',
   ]  # fmt: skip
   assert shlex.split(provenance.without_paths(words)) == [
     'experiments.sweep', '--workdir', 'PATH', '--config=PATH/c.py',
     "--grid=config.train.init_from='PATH/c'", '--config.data.dir=PATH',
     '--config.model.embeddings=file(path=PATH/c.txt)', '--x=1/2', '--y=/',
+    '--config.model.position=t5+PATH/b.py:C', '--z=[PATH/b,PATH/d]',
+    '--u=gs://b/c/',
   ]  # fmt: skip
 
 

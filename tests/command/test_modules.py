@@ -2,6 +2,7 @@
 
 import sys
 
+import flax.linen as nn
 import pytest
 
 from experiments.command import modules
@@ -41,7 +42,11 @@ def folder(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path / 'work')
   (tmp_path / 'helper_of_ideas.py').write_text(HELPER)
   (tmp_path / 'ideas_of_tests.py').write_text(IDEAS)
-  return tmp_path
+  before = set(sys.modules)
+  yield tmp_path
+  for name in set(sys.modules) - before:
+    if name.startswith('pack_of_tests'):
+      del sys.modules[name]
 
 
 def named(name, base=Position):
@@ -67,23 +72,47 @@ def test_a_class_is_found_in_the_working_folder_and_on_the_path(folder):
   assert named('pack_of_tests.ideas:Grape').groups == 4
 
 
-def test_a_module_of_a_package_has_versions_too(folder):
+@pytest.fixture
+def package(folder):
+  """A package whose __init__ imports another of its modules."""
   package = folder / 'pack_of_tests'
-  package.mkdir()
+  (package / 'inner').mkdir(parents=True)
+  (package / '__init__.py').write_text('from .base import Grape\n')
   text = IDEAS.replace('from helper', 'from .helper')
-  (package / 'ideas.py').write_text(text)
+  (package / 'base.py').write_text(text)
   (package / 'helper_of_ideas.py').write_text(HELPER)
+  text = IDEAS.replace('from helper_of_ideas', 'from pack_of_tests.base')
+  (package / 'inner/__init__.py').write_text(text)
   modules.search(str(folder))
-  first, source = (
-    named('pack_of_tests.ideas:Grape'),
-    modules.source('pack_of_tests.ideas:'),
-  )
+  return package
+
+
+def test_modules_of_a_package_are_those_of_python(package):
+  names = ('pack_of_tests', 'pack_of_tests.base', 'pack_of_tests.inner')
+  for name in names:
+    assert named(f'{name}:Grape') is sys.modules[name].Grape
+  outer, base, _ = (named(f'{name}:Grape') for name in names)
+  assert outer is base
+  assert named('flax.linen:Dense', None) is nn.Dense
+
+
+def test_the_digest_of_a_package_is_of_all_its_files(package, monkeypatch):
+  name = 'pack_of_tests:Grape'
+  path, digest = modules.source(name)
+  assert path == str(package / '__init__.py')
   (package / 'helper_of_ideas.py').write_text('SCALE = 3.0  # changed\n')
-  assert modules.source('pack_of_tests.ideas:') != source
-  assert (first.scale, named('pack_of_tests.ideas:Grape').scale) == (2.0, 3.0)
-  assert not any(
-    name.startswith('pack_of_tests.helper') for name in sys.modules
-  )
+  # As imported, in this process; a new one has what the files are then.
+  assert modules.source(name) == (path, digest)
+  monkeypatch.setattr(modules, '_versions', {})
+  assert modules.source(name)[1] != digest
+
+
+def test_a_package_is_not_another_one_of_its_name(package, folder, monkeypatch):
+  named('pack_of_tests:Grape')
+  (folder / 'work/pack_of_tests').mkdir()
+  (folder / 'work/pack_of_tests/__init__.py').write_text(IDEAS)
+  with pytest.raises(UserError, match='is hidden by'):
+    named('pack_of_tests:Grape')
 
 
 def test_libraries_are_imported_once(folder, monkeypatch):

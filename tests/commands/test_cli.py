@@ -64,6 +64,10 @@ CASES = {
     'inspect', ['--workdir=x', '--config.seed=0'],
     ['--workdir=x has its own config; drop --config'],
   ),
+  'a config beside a workdir': (
+    'inspect', ['--workdir=x', '--config=configs/default.py'],
+    ['--workdir=x has its own config; drop --config'],
+  ),
   'no workdir': ('evaluate', [], ['--workdir is required']),
   'weights of a label that there is not': (
     'train',
