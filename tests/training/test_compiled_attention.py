@@ -44,12 +44,11 @@ def calls(platform, count, num_trials, shuffle_by_seed):
   traced = program.train_step.trace(state, batch, hparams)
   text = traced.lower(lowering_platforms=(lowering,)).as_text()
   lines = [line for line in text.splitlines() if name in line]
-  shapes = {
-    shape
-    for line in lines
-    for shape in re.findall(r'tensor<(\\d+)x2x128x128xbf16>', line)
+  lengths = {
+    rows for line in lines for rows in re.findall(r'tensor<(\\d+)xi32>', line)
   }
-  return len(lines), sorted(shapes)
+  pairs = {'128x128xbf16' in line for line in lines}
+  return len(lines), sorted(lengths), any(pairs)
 
 
 print(json.dumps({
@@ -64,11 +63,13 @@ print(json.dumps({
 
 
 @pytest.mark.slow
-def test_groups_and_shards_take_kernels_with_masks_of_their_size(
-  eight_devices,
-):
-  """The forward pass and the backward; the axis of vmap is in the mask."""
+def test_groups_and_shards_take_kernels_without_masks_of_pairs(eight_devices):
+  """The forward pass and the backward; the axis of vmap is in the lengths."""
   rows = {'group': 24, 'sharded group of orders': 4}
-  want = {f'gpu {name}': [2, [str(count)]] for name, count in rows.items()}
-  want |= {f'tpu {name}': [3, []] for name in rows}
-  assert json.loads(eight_devices(SCRIPT)) == want
+  want = {
+    f'gpu {name}': [2, [str(count)], False] for name, count in rows.items()
+  }
+  found = json.loads(eight_devices(SCRIPT))
+  assert {name: found[name] for name in want} == want
+  for name in rows:
+    assert found[f'tpu {name}'][::2] == [3, False]
