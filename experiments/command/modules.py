@@ -166,8 +166,9 @@ def _imported(name: str, path: str) -> tuple[ModuleType, tuple[str, ...]]:
     folder = os.path.dirname(folder)
   with _on_path(folder), in_file(path, path):
     module = importlib.import_module(name)
-  if module.__file__ != path:
-    raise UserError(f'{path} is hidden by {module.__file__}; rename one')
+  imported = module.__file__ or ''
+  if os.path.realpath(imported) != os.path.realpath(path):
+    raise UserError(f'{path} is hidden by {imported}; rename one')
   if _holds_libraries(folder):
     return module, (path,)
   package = os.path.join(folder, name.partition('.')[0])

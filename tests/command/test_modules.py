@@ -107,6 +107,14 @@ def test_the_digest_of_a_package_is_of_all_its_files(package, monkeypatch):
   assert modules.source(name)[1] != digest
 
 
+def test_a_package_may_be_found_by_a_link(package, folder, monkeypatch):
+  first = named('pack_of_tests:Grape')
+  (folder / 'work/link').symlink_to(folder)
+  monkeypatch.setattr(modules, '_folders', [])
+  modules.search('link')
+  assert named('pack_of_tests:Grape') is first
+
+
 def test_a_package_is_not_another_one_of_its_name(package, folder, monkeypatch):
   named('pack_of_tests:Grape')
   (folder / 'work/pack_of_tests').mkdir()
