@@ -132,6 +132,7 @@ def _against(
         f'not all GPUs support heads more than {_WIDTH_OF_ALL_GPUS} wide, '
         f'as these of {width}'
       )
-    if forms_pairs and (L % 2 or M % 2):
-      return f'a mask or bias needs even lengths, not {L} and {M}'
+    if L % 2 or M % 2:
+      # With a bias; but jax checks it without one, too.
+      return f'its gradient needs even lengths, not {L} and {M}'
   return None

@@ -133,6 +133,13 @@ def test_padding_on_the_right_forms_no_array_of_pairs_on_a_gpu(causal, rows):
     assert 'fmhaScaleBias' in lowered('gpu', query_tokens=tokens, **given)
 
 
+@pytest.mark.parametrize('tokens', [None, jnp.ones((B, L + 1), bool)])
+def test_a_text_of_an_odd_length_has_a_gradient_on_a_gpu(tokens):
+  tokens = Tokens(tokens, is_right_padded=True)
+  given = {'platform': 'gpu', 'causal': True, 'query_tokens': tokens}
+  assert kernels(lowered('gpu', arrays=shapes(L + 1), **given)) == set()
+
+
 def test_padding_on_the_right_has_a_rule_for_groups_of_trials():
   tokens = Tokens(jnp.ones((B, L), bool), is_right_padded=True)
 
@@ -195,6 +202,11 @@ def chosen(shape=(4, H, 256, 256), **changes):
     ('gpu', {'rotated_dim': 68}, '8, 16, ... 256 wide, not 68'),
     ('gpu', {'rotated_dim': 136}, '128 wide, as these of 136'),
     ('gpu', {'shape': (4, H, 256, 255)}, 'even lengths, not 256 and 255'),
+    (
+      'gpu',
+      {'shape': (4, H, 255, 255), 'has_token_masks': False},
+      'even lengths, not 255 and 255',
+    ),
     ('tpu', {'shape': (4, H, 99, 256)}, 'hold 128 tokens, more than 99'),
   ],
 )
