@@ -24,8 +24,13 @@ _MEMORY = {
   'TPU v5': 95.74 * 2**30,
   'TPU v6 lite': 31.25 * 2**30,
 }
-# The least effort of the compiler for the run time of a program.
-_QUICK = {'exec_time_optimization_effort': -1.0}
+# The least effort of the compiler for the run time of a program: -1 for older
+# versions of jax, and O0 for newer ones.
+_QUICK = (
+  {'exec_time_optimization_effort': -1.0}
+  if hasattr(jax.config, 'jax_exec_time_optimization_effort')
+  else {'optimization_level': 9}
+)
 _COLLECTIVES = (
   'all-reduce',
   'all-gather',
