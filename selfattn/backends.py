@@ -147,7 +147,7 @@ def attend(
     platform,
     (B, H, L, M),
     has_pairs=bias is not None or has_pairs(query, key, causal, window, mask),
-    has_token_masks=not key.has_lengths_alone(),
+    has_token_masks=not key.has_lengths_alone() or (causal and L != M),
     returns_weights=return_weights,
     **facts,
   )

@@ -147,7 +147,12 @@ class TextClassifier(nn.Module):
         tokens = _restarted(tokens, is_second_BL, int(self.has_cls))
     x_BLD = self.encoder(
       x_BLD.astype(self.dtype),
-      tokens.replace(ids=tokens_BL, is_right_padded=is_right_padded),
+      tokens.replace(
+        ids=tokens_BL,
+        is_right_padded=is_right_padded
+        and getattr(self.encoder, 'keeps_order', False)
+        and tokens.padding_mask is padding_mask_BL,
+      ),
       inner,
       attention_dropout,
       **for_encoder,

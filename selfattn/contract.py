@@ -32,10 +32,13 @@ class Encoder(nn.Module):
   Attributes:
     causal: whether no vector depends on later tokens, as `causal` of its
       position method; a field or a property where it is a choice.
+    keeps_order: whether attention gets the tokens as the encoder does, in their
+      order and with none added, so that they may be marked is_right_padded.
   """
 
   # No annotation: a subclass may make it a field, in any order.
   causal = False
+  keeps_order = False
 
   def __call__(
     self,

@@ -61,6 +61,8 @@ class AttentionEncoder(Stack):
   normaliser: Softmax | tuple[Softmax, ...] | None = None
   platform: str | None = None
 
+  keeps_order = True
+
   @property
   def windows(self) -> tuple[tuple[int, ...], ...]:
     """Windows of the first layers, which repeat; (): all tokens."""

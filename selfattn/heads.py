@@ -32,7 +32,7 @@ class TiedHead(nn.Module):
     h_BLD = nn.LayerNorm(dtype=dtype, name='norm')(h_BLD)
     shape = (embed.num_embeddings,)
     bias_V = self.param('bias', nn.initializers.zeros, shape, jnp.float32)
-    return _products(h_BLD, embed.embedding) + bias_V[None, None]
+    return _products(h_BLD, embed.embedding.T) + bias_V[None, None]
 
 
 class TokenHead(nn.Module):
@@ -53,7 +53,14 @@ class TokenHead(nn.Module):
       embed: the token embedding of the model, which is not used.
     """
     del embed
-    return nn.Dense(self.size, dtype=x_BLD.dtype, name='dense')(x_BLD)
+
+    def products(x_BLD, kernel_DV, *_, **__):
+      return _products(x_BLD, kernel_DV)
+
+    dtype = x_BLD.dtype
+    return nn.Dense(self.size, dtype=dtype, dot_general=products, name='dense')(
+      x_BLD
+    )
 
 
 class EmbeddingHead(nn.Module):
@@ -74,12 +81,38 @@ class EmbeddingHead(nn.Module):
       embed: the token embedding of the model.
     """
     ids = jnp.array(self.ids, jnp.int32)
-    return _products(x_BLD, embed.embedding[ids])
+    return _products(x_BLD, embed.embedding[ids].T)
 
 
-def _products(x_BLD, embedding_VD) -> jax.Array:
-  """Matmul of vectors and embeddings, (B, L, V), in the type of the vectors."""
-  return x_BLD @ embedding_VD.astype(x_BLD.dtype).T
+def _products(x_BLD, kernel_DV) -> jax.Array:
+  """Matmul of vectors and a kernel, float32 (B, L, V).
+
+  Operands have the type of the vectors, in the gradient, too. Sums are float32:
+  logits of bfloat16 would have ties.
+  """
+  kernel_DV = kernel_DV.astype(x_BLD.dtype)
+  if x_BLD.dtype == jnp.float32:
+    return x_BLD @ kernel_DV
+  return _products_in_halves(x_BLD, kernel_DV)
+
+
+@jax.custom_vjp
+def _products_in_halves(x_BLD, kernel_DV):
+  return jnp.matmul(x_BLD, kernel_DV, preferred_element_type=jnp.float32)
+
+
+def _with_operands(x_BLD, kernel_DV):
+  return _products_in_halves(x_BLD, kernel_DV), (x_BLD, kernel_DV)
+
+
+def _gradients(operands, cotangent_BLV):
+  x_BLD, kernel_DV = operands
+  cotangent_BLV = cotangent_BLV.astype(x_BLD.dtype)
+  of_kernel_DV = jnp.einsum('BLD,BLV->DV', x_BLD, cotangent_BLV)
+  return cotangent_BLV @ kernel_DV.T, of_kernel_DV
+
+
+_products_in_halves.defvjp(_with_operands, _gradients)
 
 
 class Head(nn.Module):

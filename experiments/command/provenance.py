@@ -49,7 +49,7 @@ def without_paths(command: list[str]) -> str:
   # A zero byte is in no word. A flag and its value are one word or two.
   line = '\0'.join(command)
   line = re.sub(rf'(?<![^\0])({_FOLDERS})([=\0])[^\0]*', r'\1\2PATH', line)
-  line = re.sub(r'(?<![\w./~:-])/(?=\w)([^\0,)\]\'"/]+/)*', 'PATH/', line)
+  line = re.sub(r'(?<=[\0=,(\[+\'"])/(?=\w)([^\0,)\]\'"/]+/)*', 'PATH/', line)
   return shlex.join(line.split('\0'))
 
 

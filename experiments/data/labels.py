@@ -169,7 +169,7 @@ class Numbers(Labels):
     )
 
   def allowed(self, names):
-    return 'a finite number of float32'
+    return 'a number below 3e38'
 
 
 CLASSES = Classes()
