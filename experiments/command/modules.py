@@ -123,13 +123,15 @@ def _version(name: str) -> _Version:
     )
   known = _versions.setdefault(path, [])
   is_of_package = '.' in name or os.path.basename(path) == '__init__.py'
-  if is_of_package and not known:
-    module, files = _imported(name, path)
-    known.append(_Version(module, files, _digest(files)))
-  elif not known or (
-    not is_of_package and _digest(known[-1].files) != known[-1].digest
-  ):
-    module, files = _executed(name, path, len(known))
+  is_current = known and (
+    is_of_package or _digest(known[-1].files) == known[-1].digest
+  )
+  if not is_current:
+    module, files = (
+      _imported(name, path)
+      if is_of_package
+      else _executed(name, path, len(known))
+    )
     known.append(_Version(module, files, _digest(files)))
   return known[-1]
 
@@ -171,9 +173,13 @@ def _imported(name: str, path: str) -> tuple[ModuleType, tuple[str, ...]]:
     raise UserError(f'{path} is hidden by {imported}; rename one')
   if _holds_libraries(folder):
     return module, (path,)
-  package = os.path.join(folder, name.partition('.')[0])
-  files = glob.glob(f'{glob.escape(package)}/**/*.py', recursive=True)
-  return module, (path, *sorted({*files} - {path}))
+  # Where an editable install has it, whatever the name of that folder.
+  files = {
+    file
+    for package in sys.modules[name.partition('.')[0]].__path__
+    for file in glob.glob(f'{glob.escape(package)}/**/*.py', recursive=True)
+  }
+  return module, (path, *sorted(files - {path}))
 
 
 def _executed(

@@ -69,7 +69,7 @@ def test_groups_and_shards_take_kernels_without_masks_of_pairs(eight_devices):
   want = {
     f'gpu {name}': [2, [str(count)], False] for name, count in rows.items()
   }
-  found = json.loads(eight_devices(SCRIPT))
-  assert {name: found[name] for name in want} == want
+  counted = json.loads(eight_devices(SCRIPT))
+  assert {name: counted[name] for name in want} == want
   for name in rows:
-    assert found[f'tpu {name}'][::2] == [3, False]
+    assert counted[f'tpu {name}'][::2] == [3, False]
