@@ -13,6 +13,7 @@ from selfattn.caches import cached, check_cache, continued
 from selfattn.dropout import Dropout
 from selfattn.layers import ALONE, Layer
 from selfattn.normalisers import Softmax
+from selfattn.norms import NORMS
 from selfattn.positions.calls import (
   check_params,
   check_position,
@@ -24,7 +25,14 @@ from selfattn.positions.calls import (
   with_state,
 )
 from selfattn.positions.contract import NoPosition, Position
-from selfattn.projections import KERNEL_INITS, dense, gate, project
+from selfattn.projections import (
+  GATES,
+  KERNEL_INITS,
+  NORMED,
+  dense,
+  gate,
+  project,
+)
 from selfattn.tokens import Tokens, sides, without_padding
 
 OUTPUT_GATES = ('none', 'headwise', 'elementwise')
@@ -39,20 +47,28 @@ class Attention(nn.Module):
   and later calls attend to them too.
 
   Attributes:
-    embed_dim: D, width of the output; num_heads must divide it.
+    embed_dim: D, width of the output; without head_dim, num_heads must divide
+      it.
     num_heads: H.
+    head_dim: K; 0: D/H.
     num_kv_heads: G, KV heads, each shared by H/G query heads (Ainslie et al.
       2023); 0: num_heads.
-    use_bias: whether the four projections have a bias.
+    use_bias: whether the four projections have a bias, and a gate.
+    use_out_bias: whether the output projection has one; None: as the others.
     kernel_init: initial values of their kernels, one of KERNEL_INITS.
     position: a method of selfattn.positions with the same `causal`, or None.
     normaliser: one of selfattn.normalisers, or None: softmax.
     causal, window, softcap, broadcast_dropout, backend, platform: see `attend`.
-    qk_norm: RMSNorm of queries and of keys, per head, before their rotation
+    scale: factor of the scores; 0: K^-1/2.
+    qk_norm: whether queries and keys are normalised before their rotation
       (Henry et al. 2020; with learned scales).
+    qk_norm_kind: the norm, one of selfattn.norms.NORMS.
+    qk_norm_over: one of NORMED: what it is over.
     output_gate: one of OUTPUT_GATES. The outputs of the heads are multiplied by
-      the sigmoid of a linear map of the queries' input (Qiu et al. 2025): one
+      a function of a linear map of the queries' input (Qiu et al. 2025): one
       gate a head, or one a channel.
+    gate_activation: that function, one of GATES.
+    eps: epsilon of the norms.
     sow_weights: whether weights and `P` are sown.
     in_encoder: whether an encoder around it calls `embed` of the methods that
       are not `per_layer`, and sows their `P`. Without one, such a method is
@@ -62,15 +78,22 @@ class Attention(nn.Module):
 
   embed_dim: int
   num_heads: int
+  head_dim: int = 0
   num_kv_heads: int = 0
   use_bias: bool = True
+  use_out_bias: bool | None = None
   kernel_init: str = 'xavier'
   position: Position | None = None
   normaliser: Softmax | None = None
   causal: bool = False
   window: tuple[int, int] | None = None
+  scale: float = 0.0
   qk_norm: bool = False
+  qk_norm_kind: str = 'rms'
+  qk_norm_over: str = 'head'
   output_gate: str = 'none'
+  gate_activation: str = 'sigmoid'
+  eps: float = 1e-6
   softcap: float = 0.0
   broadcast_dropout: bool = False
   backend: str = 'auto'
@@ -124,7 +147,8 @@ class Attention(nn.Module):
     """
     method = self.position
     if method is None:
-      method = NoPosition(self.embed_dim, self.num_heads, self.causal)
+      sizes = self.embed_dim, self.num_heads, self.causal
+      method = NoPosition(*sizes, head_width=self.head_dim or None)
     self._check(method)
     method = method.at(layer)
     self._check_vectors(query_BLD, key_BMD, value_BMD)
@@ -205,8 +229,9 @@ class Attention(nn.Module):
     """Outputs of the heads, gated, through the last projection: (B, L, D)."""
     if self.output_gate != 'none':
       output_BLHK *= gate(self, query_BLD)
-    shape = (*output_BLHK.shape[:2], self.embed_dim)
-    return dense(self, 'out', self.embed_dim)(output_BLHK.reshape(shape))
+    to_output = dense(self, 'out', self.embed_dim, self.use_out_bias)
+    B, L, H, K = output_BLHK.shape
+    return to_output(output_BLHK.reshape(B, L, H * K))
 
   def _attend(self, *q_k_v, layer: Layer, **arguments):
     """`attend` with the fields of this layer."""
@@ -220,6 +245,7 @@ class Attention(nn.Module):
       window=self.window,
       normaliser=normaliser,
       normaliser_params=params,
+      scale=self.scale or None,
       softcap=self.softcap,
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,
@@ -241,21 +267,27 @@ class Attention(nn.Module):
 
   def _check(self, method: Position) -> None:
     """Raises ValueError for fields that do not go together."""
+    inner = self.num_heads * self.head_dim or self.embed_dim
     for name, heads, of in (
-      ('num_heads', self.num_heads, self.embed_dim),
+      ('num_heads', self.num_heads, inner),
       ('num_kv_heads', self.num_kv_heads or self.num_heads, self.num_heads),
     ):
       if heads < 1 or of % heads:
         raise ValueError(f'{name} = {heads} does not divide {of}')
     for name, allowed in (
       ('output_gate', OUTPUT_GATES),
+      ('gate_activation', tuple(GATES)),
+      ('qk_norm_kind', tuple(NORMS)),
+      ('qk_norm_over', NORMED),
       ('kernel_init', tuple(KERNEL_INITS)),
     ):
       if getattr(self, name) not in allowed:
         raise ValueError(
           f'{name} = {getattr(self, name)!r} is not one of {allowed}'
         )
-    check_position(method, self.embed_dim, self.num_heads, self.causal)
+    check_position(
+      method, self.embed_dim, self.num_heads, self.causal, self.head_dim
+    )
     for _, part in method.parts:
       is_embedded = part.per_layer or self.in_encoder
       if 'embed' in part.hooks and not is_embedded:

@@ -48,6 +48,7 @@ def attend(
   position_params=None,
   normaliser: Softmax | None = None,
   normaliser_params=None,
+  scale: float | None = None,
   softcap: float = 0.0,
   dropout: Dropout | None = None,
   broadcast_dropout: bool = False,
@@ -78,6 +79,8 @@ def attend(
     normaliser: from scores to weights; None: softmax. Some change the output,
       too.
     normaliser_params: its parameters.
+    scale: factor of the scores, before that of the position method; None:
+      K^-1/2.
     softcap: c: scaled scores become c tanh(scores / c), before any bias; 0: no
       cap.
     dropout: on the weights.
@@ -119,7 +122,7 @@ def attend(
   position = NoPosition(H * K, H, causal) if position is None else position
   normaliser = Softmax(H) if normaliser is None else normaliser
   params, normaliser_params = position_params or {}, normaliser_params or {}
-  check_position(position, H * K, H, causal)
+  check_position(position, H * K, H, causal, K)
   check_params(position, params, has_state=True)
   check_normaliser(normaliser, normaliser_params, H)
   check_dropout(dropout)
@@ -159,7 +162,7 @@ def attend(
     key=key,
     causal=causal,
     window=window,
-    scale=position.scale * K**-0.5,
+    scale=position.scale * (K**-0.5 if scale is None else scale),
     softcap=softcap,
     normaliser=normaliser,
     normaliser_params=normaliser_params,

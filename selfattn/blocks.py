@@ -13,21 +13,18 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
+from selfattn.feed_forward import (
+  FEED_FORWARDS,
+  ExpertNetwork,
+  Experts,
+  Maps,
+  network,
+)
 from selfattn.layers import Layer
-from selfattn.positions.contract import require_one_of
+from selfattn.norms import NORMS
+from selfattn.positions.contract import require, require_one_of
 from selfattn.projections import KERNEL_INITS
 from selfattn.tokens import Tokens
-
-# Activation of the hidden layer, and whether a second map of the input, without
-# one, is multiplied with it (Shazeer 2020, equations 5 and 6).
-FEED_FORWARDS: dict[str, tuple[Callable, bool]] = {
-  'gelu': (nn.gelu, False),
-  'relu': (nn.relu, False),
-  'swiglu': (nn.silu, True),
-  'geglu': (nn.gelu, True),
-}
-# 'rms' divides by the root mean square alone (Zhang and Sennrich 2019).
-NORMS: dict[str, type[nn.Module]] = {'layer': nn.LayerNorm, 'rms': nn.RMSNorm}
 
 
 class OfAllLayers(NamedTuple):
@@ -55,12 +52,17 @@ class Block(nn.Module):
   over layers and rematerialisation.
 
   Attributes:
-    feed_forward: the feed-forward network; the gated ones, swiglu and geglu,
-      have a third matrix of the same size.
-    norm: layer norm, or division by the root mean square, with a scale.
+    feed_forward: the feed-forward network; the gated ones, with glu in their
+      name, have a third matrix of the same size.
+    use_bias: whether its maps have a bias.
+    norm: the norm, one of selfattn.norms.
+    eps: epsilon of the norms, those of attention included.
+    residual_scale: factor of what a branch adds to the vectors.
     kernel_init: initial values of kernels, those of attention included: as by
       Glorot and Bengio 2010, or as torch.nn.Linear has them, which are smaller.
     attention: an Attention, which the stack sets, as the following.
+    experts: in place of the feed-forward network; None: it is dense.
+    index: number of the layer; of a scan over layers, in its period.
     mlp_dim: F.
     dtype: of the computation; parameters are float32.
     num_layers: of the stack.
@@ -71,10 +73,15 @@ class Block(nn.Module):
   """
 
   feed_forward: str = 'gelu'
+  use_bias: bool = True
   norm: str = 'layer'
+  eps: float = 1e-6
+  residual_scale: float = 1.0
   kernel_init: str = 'xavier'
   # The stack sets these fields before it calls the block.
   attention: Any = None
+  experts: Any = None
+  index: Any = None
   mlp_dim: Any = None
   dtype: Any = None
   num_layers: Any = None
@@ -87,6 +94,7 @@ class Block(nn.Module):
     require_one_of(FEED_FORWARDS, 'feed_forward', self.feed_forward)
     require_one_of(NORMS, 'norm', self.norm)
     require_one_of(KERNEL_INITS, 'kernel_init', self.kernel_init)
+    require(0 < self.eps < 1, 'eps', self.eps, 'between 0 and 1')
 
   def vectors(
     self,
@@ -143,37 +151,56 @@ class Block(nn.Module):
 
   def normalised(self, name: str, x_BLD: jax.Array) -> jax.Array:
     """Vectors after the norm, a submodule of this name."""
-    return NORMS[self.norm](dtype=self.dtype, name=name)(x_BLD)
+    return NORMS[self.norm](epsilon=self.eps, dtype=self.dtype, name=name)(
+      x_BLD
+    )
+
+  def added(self, x_BLD, h_BLD, dropout: Dropout | None, site: int):
+    """Vectors and what a branch adds to them, after dropout at a site."""
+    h_BLD = drop(h_BLD, dropout, site)
+    if self.residual_scale != 1:
+      h_BLD *= self.residual_scale
+    return x_BLD + h_BLD
 
   def fed_forward(self, h_BLD: jax.Array, dropout: Dropout | None) -> jax.Array:
     """Vectors after the feed-forward network, submodules `mlp_...`.
 
-    Args:
-      dropout: on the hidden layer.
-    """
-    activation, is_gated = FEED_FORWARDS[self.feed_forward]
-    h_BLF = activation(self._dense('mlp_in', self.mlp_dim)(h_BLD))
-    if is_gated:
-      h_BLF = h_BLF * self._dense('mlp_gated', self.mlp_dim)(h_BLD)
-    return self._dense('mlp_out', h_BLD.shape[-1])(drop(h_BLF, dropout, 1))
+    Experts are a submodule `experts`.
 
-  def _dense(self, name, features):
-    return nn.Dense(
-      features,
-      dtype=self.dtype,
-      kernel_init=KERNEL_INITS[self.kernel_init],
-      name=name,
+    Args:
+      dropout: on the hidden layer of a dense network.
+    """
+    maps = Maps(
+      self.feed_forward,
+      self.use_bias,
+      KERNEL_INITS[self.kernel_init],
+      self.dtype,
     )
+    experts: Experts | None = self.experts
+    if experts is None or self.index in experts.dense_layers:
+      return network(maps, 'mlp', self.mlp_dim, h_BLD, dropout)
+    dim = experts.dim or self.mlp_dim
+    return ExpertNetwork(experts, maps, dim, name='experts')(h_BLD)
 
 
 class PreNorm(Block):
-  """Norms before each branch (Xiong et al. 2020, figure 1b)."""
+  """Norms before each branch (Xiong et al. 2020, figure 1b).
+
+  Attributes:
+    norms_first: whether the first layer has a norm before attention.
+      ModernBERT's has none (Warner et al. 2024), since its embeddings have one.
+    Further fields are those of Block.
+  """
+
+  norms_first: bool = True
 
   def vectors(self, x_BLD, attend, dropout):
-    h_BLD = attend(self.normalised('norm_attention', x_BLD))
-    x_BLD = x_BLD + drop(h_BLD, dropout, 0)
+    h_BLD = x_BLD
+    if self.norms_first or self.index != 0:
+      h_BLD = self.normalised('norm_attention', x_BLD)
+    x_BLD = self.added(x_BLD, attend(h_BLD), dropout, 0)
     h_BLD = self.fed_forward(self.normalised('norm_mlp', x_BLD), dropout)
-    return x_BLD + drop(h_BLD, dropout, 2)
+    return self.added(x_BLD, h_BLD, dropout, 2)
 
 
 class PostNorm(Block):
@@ -182,26 +209,62 @@ class PostNorm(Block):
   normalises_output = True
 
   def vectors(self, x_BLD, attend, dropout):
-    x_BLD = x_BLD + drop(attend(x_BLD), dropout, 0)
+    x_BLD = self.added(x_BLD, attend(x_BLD), dropout, 0)
     x_BLD = self.normalised('norm_attention', x_BLD)
-    x_BLD = x_BLD + drop(self.fed_forward(x_BLD, dropout), dropout, 2)
+    x_BLD = self.added(x_BLD, self.fed_forward(x_BLD, dropout), dropout, 2)
     return self.normalised('norm_mlp', x_BLD)
 
 
-class Parallel(Block):
-  """Both branches read the same normalised vectors (Wang and Komatsuzaki 2021).
-
-  One norm before them, as in GPT-J and PaLM (Chowdhery et al. 2022, section 2).
-  """
+class BranchNorm(Block):
+  """Norms of what the branches add (OLMo 2, OLMo team 2024, section 3.1)."""
 
   def vectors(self, x_BLD, attend, dropout):
-    h_BLD = self.normalised('norm', x_BLD)
-    x_BLD = x_BLD + drop(attend(h_BLD), dropout, 0)
-    return x_BLD + drop(self.fed_forward(h_BLD, dropout), dropout, 2)
+    h_BLD = self.normalised('norm_attention', attend(x_BLD))
+    x_BLD = self.added(x_BLD, h_BLD, dropout, 0)
+    h_BLD = self.normalised('norm_mlp', self.fed_forward(x_BLD, dropout))
+    return self.added(x_BLD, h_BLD, dropout, 2)
+
+
+class Sandwich(Block):
+  """Norms before and after each branch (Ding et al. 2021, section 2.3)."""
+
+  def vectors(self, x_BLD, attend, dropout):
+    h_BLD = attend(self.normalised('norm_attention', x_BLD))
+    h_BLD = self.normalised('norm_attention_out', h_BLD)
+    x_BLD = self.added(x_BLD, h_BLD, dropout, 0)
+    h_BLD = self.fed_forward(self.normalised('norm_mlp', x_BLD), dropout)
+    h_BLD = self.normalised('norm_mlp_out', h_BLD)
+    return self.added(x_BLD, h_BLD, dropout, 2)
+
+
+class Parallel(Block):
+  """Both branches read the same vectors (Wang and Komatsuzaki 2021).
+
+  One norm before them, as in GPT-J and PaLM (Chowdhery et al. 2022, section 2).
+
+  Attributes:
+    separate_norms: whether each branch has its own, as in GPT-NeoX (Black et
+      al. 2022, section 2.1).
+    Further fields are those of Block.
+  """
+
+  separate_norms: bool = False
+
+  def vectors(self, x_BLD, attend, dropout):
+    if self.separate_norms:
+      of_attention_BLD = self.normalised('norm_attention', x_BLD)
+      h_BLD = self.normalised('norm_mlp', x_BLD)
+    else:
+      of_attention_BLD = h_BLD = self.normalised('norm', x_BLD)
+    attended_BLD = attend(of_attention_BLD)
+    x_BLD = self.added(x_BLD, attended_BLD, dropout, 0)
+    return self.added(x_BLD, self.fed_forward(h_BLD, dropout), dropout, 2)
 
 
 BLOCKS: dict[str, type[Block]] = {
   'pre': PreNorm,
   'post': PostNorm,
   'parallel': Parallel,
+  'branch': BranchNorm,
+  'sandwich': Sandwich,
 }

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import core
 
 from selfattn.dropout import Bits, Dropout, drop
 from selfattn.heads import Head, Linear
@@ -30,7 +32,7 @@ class TextClassifier(nn.Module):
   Attributes:
     vocab_size: V.
     num_classes: C.
-    embed_dim: D.
+    embed_dim: D; an encoder with another `token_dim` has embeddings that wide.
     encoder: a module of selfattn.encoders.
     pool: one of selfattn.pools. For one that uses_cls, a learned vector `cls`
       is put before the tokens.
@@ -47,6 +49,8 @@ class TextClassifier(nn.Module):
       `token_type` of its text is added to each token, [CLS] and the first [SEP]
       included in the first one (Devlin et al. 2019, section 3). None: each row
       is one text.
+    num_token_types: number of such vectors; tokens of a single text have the
+      first one. 0: two for pairs, none otherwise.
     restarts: whether the positions of the second text of a pair begin where
       those of the first do; False: they run on.
   """
@@ -64,6 +68,7 @@ class TextClassifier(nn.Module):
   token_head: Mapping[str, nn.Module] | None = None
   has_mask_token: bool = False
   separator: int | None = None
+  num_token_types: int = 0
   restarts: bool = False
 
   @property
@@ -81,6 +86,8 @@ class TextClassifier(nn.Module):
     position_stream: Bits | None = None,
     *,
     is_right_padded: bool = False,
+    token_types_BL: jax.Array | None = None,
+    positions_BL: jax.Array | None = None,
     embedded_BLD: jax.Array | None = None,
     label_index_BN: jax.Array | None = None,
     **for_encoder,
@@ -90,13 +97,17 @@ class TextClassifier(nn.Module):
     Args:
       tokens_BL: ids of any integer type, each below vocab_size, or [MASK].
       padding_mask_BL: boolean, False at padding. What stands there changes no
-        logit; positions count padding that stands before a token.
+        logit. Positions count from the first token of a row, and after it
+        padding, too.
       dropout: on embeddings, branches, the pooled vector and in the head; None:
         evaluation.
       attention_dropout: on attention weights; None: none.
       position_stream: the random bits of `sampling`; None: evaluation.
       is_right_padded: whether padding stands after the tokens of each row, see
         Tokens.
+      token_types_BL: the number of the vector `token_type` of each token; None:
+        found by the separator.
+      positions_BL: position ids; None: those of `sampling`.
       embedded_BLD: the result of `embed`, for gradients with respect to it;
         None: computed here.
       label_index_BN: indices of the tokens that the head reads; None: all L.
@@ -114,18 +125,17 @@ class TextClassifier(nn.Module):
     # An id that is no row of the table would have a vector of NaN.
     tokens_BL = jnp.where(jnp.asarray(padding_mask_BL, bool), tokens_BL, 0)
     init = nn.initializers.normal(self.embed_init_std, jnp.float32)
-    table = nn.Embed(
-      self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
-    )
+    width = getattr(self.encoder, 'token_dim', 0) or self.embed_dim
+    table = nn.Embed(self.vocab_size, width, embedding_init=init, name='embed')
     x_BLD = table(tokens_BL) if embedded_BLD is None else embedded_BLD
     length = x_BLD.shape[1]
     if self.has_mask_token:
-      mask_D = self.param('mask', init, (self.embed_dim,))
+      mask_D = self.param('mask', init, (width,))
       is_mask_BL = tokens_BL == self.vocab_size
       x_BLD = jnp.where(is_mask_BL[..., None], mask_D[None, None], x_BLD)
     if self.has_cls:
-      cls_D = self.param('cls', init, (self.embed_dim,))
-      cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, self.embed_dim))
+      cls_D = self.param('cls', init, (width,))
+      cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, width))
       x_BLD = jnp.concatenate([cls_B1D, x_BLD], axis=1)
       padding_mask_BL = jnp.pad(
         padding_mask_BL, ((0, 0), (1, 0)), constant_values=True
@@ -135,16 +145,24 @@ class TextClassifier(nn.Module):
       )
     inner = None if dropout is None else dropout.at(0)
     tokens = self.sampling.tokens(padding_mask_BL, position_stream)
-    if self.is_mutable_collection('cache') and not self.is_initializing():
+    has_cache = self.is_mutable_collection('cache')
+    if positions_BL is not None:
+      tokens = tokens.replace(positions=positions_BL, is_consecutive=None)
+    elif has_cache and not self.is_initializing():
       self._check_cache(tokens)
+    elif tokens.positions is None and not is_right_padded:
+      tokens = _from_first_token(tokens)
+    is_second_BL = None
     if self.separator is not None:
       is_second_BL = _is_second(tokens_BL, self.separator)
-      types = nn.Embed(
-        2, self.embed_dim, embedding_init=init, name='token_type'
-      )
-      x_BLD += types(is_second_BL.astype(jnp.int32))
-      if self.restarts:
-        tokens = _restarted(tokens, is_second_BL, int(self.has_cls))
+    if count := self.num_token_types or 2 * (is_second_BL is not None):
+      types = nn.Embed(count, width, embedding_init=init, name='token_type')
+      if token_types_BL is None:
+        is_second = count > 1 and is_second_BL is not None
+        token_types_BL = is_second_BL if is_second else tokens_BL * 0
+      x_BLD += types(token_types_BL.astype(jnp.int32))
+    if self.restarts and is_second_BL is not None:
+      tokens = _restarted(tokens, is_second_BL, int(self.has_cls))
     x_BLD = self.encoder(
       x_BLD.astype(self.dtype),
       tokens.replace(
@@ -179,6 +197,19 @@ class TextClassifier(nn.Module):
         f'sampling = {self.sampling} chooses positions for the tokens of a '
         'call, and a cache has tokens of earlier ones'
       )
+
+
+def _from_first_token(tokens: Tokens) -> Tokens:
+  """Tokens whose positions begin at the first one of each row.
+
+  Where padding is known to begin no row, nothing is traced.
+  """
+  mask_BL = tokens.padding_mask
+  if not isinstance(mask_BL, core.Tracer) and np.asarray(mask_BL)[:, :1].all():
+    return tokens
+  first_B1 = jnp.argmax(mask_BL, axis=1)[:, None]
+  index_BL = jnp.arange(mask_BL.shape[1])[None] - first_B1
+  return tokens.replace(positions=index_BL, is_consecutive=True)
 
 
 def _is_second(tokens_BL, separator: int) -> jax.Array:

@@ -22,7 +22,9 @@ from selfattn.kernels import unsupported_reason
 from selfattn.layers import period
 from selfattn.linear import LinearAttentionEncoder
 from selfattn.normalisers import Softmax
+from selfattn.norms import NORMS
 from selfattn.positions.contract import require, require_one_of
+from selfattn.projections import GATES, NORMED
 from selfattn.stack import Stack
 
 
@@ -30,13 +32,23 @@ class AttentionEncoder(Stack):
   """A stack of blocks of softmax attention, or of another normaliser's.
 
   Attributes:
+    head_dim: width of a head; 0: embed_dim over num_heads.
     num_kv_heads: heads of keys and values, each shared by several of queries
       (grouped-query attention); 0: num_heads.
     window: tokens to the left and to the right that a token attends to; empty:
       all; -1: all of that side. Several such are a pattern over layers.
+    use_bias: whether the projections of attention have a bias, and its gate.
+    use_out_bias: whether the output projection has one; None: as the others.
+    scale: factor of the scores; 0: the inverse square root of the width of a
+      head.
     qk_norm: whether queries and keys are normalised.
+    qk_norm_kind: the norm of queries and keys, one of selfattn.norms.
+    qk_norm_over: what that norm is over: head, the channels of a head by scales
+      that all heads share; each_head, by scales of its own; all_heads, all
+      channels.
     output_gate: whether the output of attention is gated by its input, a gate
       for each head or for each channel.
+    gate_activation: function of the gates, sigmoid or softplus.
     value_residual: whether values of later layers are mixed with those of the
       first, by two learned weights of each layer, 0.5 at initialisation (Zhou
       et al. 2024, learnable ResFormer).
@@ -50,10 +62,17 @@ class AttentionEncoder(Stack):
     Further fields are those of Stack.
   """
 
+  head_dim: int = 0
   num_kv_heads: int = 0
   window: tuple = ()
+  use_bias: bool = True
+  use_out_bias: bool | None = None
+  scale: float = 0.0
   qk_norm: bool = False
+  qk_norm_kind: str = 'rms'
+  qk_norm_over: str = 'head'
   output_gate: str = 'none'
+  gate_activation: str = 'sigmoid'
   value_residual: bool = False
   softcap: float = 0.0
   broadcast_dropout: bool = False
@@ -86,6 +105,9 @@ class AttentionEncoder(Stack):
     super().check(embed_dim, drops_weights=drops_weights, platform=platform)
     for option, allowed in (
       ('output_gate', OUTPUT_GATES),
+      ('gate_activation', GATES),
+      ('qk_norm_kind', NORMS),
+      ('qk_norm_over', NORMED),
       ('backend', BACKENDS),
     ):
       require_one_of(allowed, option, getattr(self, option))
@@ -143,7 +165,7 @@ class AttentionEncoder(Stack):
 
   def _facts(self, index: int, embed_dim: int, drops_weights: bool) -> dict:
     """The arguments of unsupported_reason that a layer determines."""
-    head_dim = embed_dim // self.num_heads
+    head_dim = self._head_dim(embed_dim)
     position = self.position.of_layer(index)
     return {
       'dtype': position.rotated_dtype(self.dtype),
@@ -184,17 +206,15 @@ class AttentionEncoder(Stack):
     window = _of_layer(self.windows, index)
     return (window[0], window[1]) if window else None
 
+  def _head_dim(self, width):
+    return self.head_dim or super()._head_dim(width)
+
   def _attention(self, index, **fields):
+    same = {name: getattr(self, name) for name in _OF_ATTENTION}
     return Attention(
-      num_kv_heads=self.num_kv_heads,
       normaliser=_of_layer(self.normalisers, index),
       window=self.window_of(index),
-      qk_norm=self.qk_norm,
-      output_gate=self.output_gate,
-      softcap=self.softcap,
-      broadcast_dropout=self.broadcast_dropout,
-      backend=self.backend,
-      platform=self.platform,
+      **same,
       **fields,
     )
 
@@ -208,9 +228,28 @@ class AttentionEncoder(Stack):
     )
     B, L, D = shape_BLD
     heads = self.num_kv_heads or self.num_heads
-    zeros = jnp.zeros((B, L, heads, D // self.num_heads), self.dtype)
+    zeros = jnp.zeros((B, L, heads, self._head_dim(D)), self.dtype)
     first_12 = jnp.array([[0.0, 1.0]], jnp.float32)
     return jnp.concatenate([first_12, later_N2]), zeros
+
+
+# Fields of Attention that all layers share.
+_OF_ATTENTION = (
+  'head_dim',
+  'num_kv_heads',
+  'use_bias',
+  'use_out_bias',
+  'scale',
+  'qk_norm',
+  'qk_norm_kind',
+  'qk_norm_over',
+  'output_gate',
+  'gate_activation',
+  'softcap',
+  'broadcast_dropout',
+  'backend',
+  'platform',
+)
 
 
 def _of_layer(pattern: tuple, index: int):

@@ -7,16 +7,49 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
-from selfattn.positions.contract import require
+from selfattn.feed_forward import FEED_FORWARDS, GATED
+from selfattn.norms import NORMS
+from selfattn.positions.contract import require, require_one_of
+
+ACTIVATIONS = {'tanh': nn.tanh} | {
+  name: function
+  for name, function in FEED_FORWARDS.items()
+  if name not in GATED and not isinstance(function, type)
+}
 
 
-class TiedHead(nn.Module):
-  """Logits over the vocabulary, from tied embeddings.
+class VocabularyHead(nn.Module):
+  """Logits over the vocabulary for each token.
 
-  A transform (dense, gelu, layer norm), a matmul with the embedding table, and
-  a bias for each token of the vocabulary (Devlin et al. 2019, section 3.1, and
-  their code; Press and Wolf 2017 on tied embeddings).
+  Attributes:
+    transform: whether vectors first go through a dense layer as wide as
+      embeddings, an activation and a norm (Devlin et al. 2019, section 3.1, and
+      their code).
+    activation: of the transform, one of ACTIVATIONS.
+    norm: of the transform, one of selfattn.norms.
+    eps: epsilon of that norm.
+    transform_bias: whether its dense layer has a bias.
+    tied: whether the embedding table is the last matrix (Press and Wolf 2017);
+      False: one of its own.
+    use_bias: whether each token of the vocabulary has a bias.
+    scale: factor of the logits.
+    softcap: bound c of the logits, as c tanh(logit / c); 0: none.
   """
+
+  transform: bool = True
+  activation: str = 'gelu_exact'
+  norm: str = 'layer'
+  eps: float = 1e-6
+  transform_bias: bool = True
+  tied: bool = True
+  use_bias: bool = True
+  scale: float = 1.0
+  softcap: float = 0.0
+
+  def check(self) -> None:
+    """Raises ValueError `OPTION = VALUE must be ...`."""
+    require_one_of(ACTIVATIONS, 'activation', self.activation)
+    require_one_of(NORMS, 'norm', self.norm)
 
   @nn.compact
   def __call__(self, x_BLD: jax.Array, embed: nn.Embed) -> jax.Array:
@@ -26,13 +59,28 @@ class TiedHead(nn.Module):
       x_BLD: vectors of the tokens that have a label.
       embed: the token embedding of the model.
     """
-    dtype = x_BLD.dtype
-    h_BLD = nn.Dense(x_BLD.shape[-1], dtype=dtype, name='dense')(x_BLD)
-    h_BLD = nn.gelu(h_BLD, approximate=False)
-    h_BLD = nn.LayerNorm(dtype=dtype, name='norm')(h_BLD)
-    shape = (embed.num_embeddings,)
-    bias_V = self.param('bias', nn.initializers.zeros, shape, jnp.float32)
-    return _products(h_BLD, embed.embedding.T) + bias_V[None, None]
+    dtype, V = x_BLD.dtype, embed.num_embeddings
+    if self.transform:
+      use_bias, width = self.transform_bias, embed.features
+      dense = nn.Dense(width, use_bias=use_bias, dtype=dtype, name='dense')
+      x_BLD = ACTIVATIONS[self.activation](dense(x_BLD))
+      norm = NORMS[self.norm](epsilon=self.eps, dtype=dtype, name='norm')
+      x_BLD = norm(x_BLD)
+    if self.tied:
+      kernel_DV = embed.embedding.T
+    else:
+      shape, init = (x_BLD.shape[-1], V), nn.initializers.lecun_normal()
+      kernel_DV = self.param('kernel', init, shape, jnp.float32)
+    logits_BLV = _products(x_BLD, kernel_DV)
+    if self.use_bias:
+      zeros = nn.initializers.zeros
+      bias_V = self.param('bias', zeros, (V,), jnp.float32)
+      logits_BLV += bias_V[None, None]
+    if self.scale != 1:
+      logits_BLV *= self.scale
+    if self.softcap:
+      logits_BLV = self.softcap * jnp.tanh(logits_BLV / self.softcap)
+    return logits_BLV
 
 
 class TokenHead(nn.Module):
@@ -142,46 +190,77 @@ class Head(nn.Module):
 
 
 class Linear(Head):
-  """An affine function of the pooled vector."""
+  """A linear map of the pooled vector.
+
+  Attributes:
+    use_bias: whether each class has a bias.
+  """
+
+  use_bias: bool = True
 
   @nn.compact
   def __call__(self, pooled_BP, num_classes, dropout=None):
     """Logits, float32 (B, C)."""
     del dropout
-    return _affine(self, pooled_BP, num_classes)
+    return _affine(self, pooled_BP, num_classes, self.use_bias)
+
+
+class Identity(Head):
+  """The pooled vector itself, as an embedding of the text."""
+
+  def __call__(self, pooled_BP, num_classes, dropout=None):
+    """Float32 (B, P)."""
+    del num_classes, dropout
+    return pooled_BP
 
 
 class Mlp(Head):
-  """A dense layer with tanh, dropout, and an affine function.
+  """A dense layer, an activation, dropout, and an affine function.
 
   RoBERTa (Liu et al. 2019, their code) and the SST-2 example of Flax have this
-  head.
+  head, with tanh. The pooler of BERT is its first part.
 
   Attributes:
     hidden_dim: width of the hidden layer.
+    activation: its activation, one of ACTIVATIONS.
+    use_bias: whether the hidden layer has a bias.
+    norm: the norm after the activation, one of selfattn.norms; empty: none.
+    eps: epsilon of that norm.
   """
 
   hidden_dim: int = 128
+  activation: str = 'tanh'
+  use_bias: bool = True
+  norm: str = ''
+  eps: float = 1e-6
 
   def check(self) -> None:
-    """Raises ValueError for a hidden_dim below 1."""
+    """Raises ValueError `OPTION = VALUE must be ...`."""
     require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
+    require_one_of(ACTIVATIONS, 'activation', self.activation)
+    require_one_of(['', *NORMS], 'norm', self.norm)
 
   @nn.compact
   def __call__(self, pooled_BP, num_classes, dropout=None):
     """Logits, float32 (B, C)."""
-    h_BS = nn.tanh(nn.Dense(self.hidden_dim, name='dense')(pooled_BP))
+    to_hidden = nn.Dense(self.hidden_dim, use_bias=self.use_bias, name='dense')
+    h_BS = ACTIVATIONS[self.activation](to_hidden(pooled_BP))
+    if self.norm:
+      h_BS = NORMS[self.norm](epsilon=self.eps, name='norm')(h_BS)
     return _affine(self, drop(h_BS, dropout, 0), num_classes)
 
 
-def _affine(head: Head, x_BP, num_classes: int) -> jax.Array:
+def _affine(head: Head, x_BP, num_classes: int, use_bias=True) -> jax.Array:
   """An affine map by `kernel` and `bias`, parameters of the head."""
   shape = (x_BP.shape[-1], num_classes)
   init = nn.initializers.lecun_normal()
   kernel_PC = head.param('kernel', init, shape, jnp.float32)
+  if not use_bias:
+    return x_BP @ kernel_PC
   zeros = nn.initializers.zeros
   bias_C = head.param('bias', zeros, (num_classes,), jnp.float32)
   return x_BP @ kernel_PC + bias_C[None]
 
 
+TOKEN_HEADS: dict[str, type[VocabularyHead]] = {'vocabulary': VocabularyHead}
 HEADS: dict[str, type[Head]] = {'linear': Linear, 'mlp': Mlp}

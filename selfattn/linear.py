@@ -13,7 +13,9 @@ from selfattn.positions.contract import Position
 from selfattn.stack import Stack
 
 # Fields of Attention that act on scores or weights, which are not formed.
-_OF_SCORES = ('window', 'normaliser', 'softcap', 'broadcast_dropout', 'backend')
+_OF_SCORES = (
+  'window', 'normaliser', 'scale', 'softcap', 'broadcast_dropout', 'backend',
+)  # fmt: skip
 
 
 def feature_map(x: jax.Array) -> jax.Array:
@@ -51,7 +53,7 @@ class LinearAttention(Attention):
   Weights are formed only where they are sown or returned.
 
   For self-attention without a `mask`, and without what acts on scores: window,
-  softcap, normaliser, broadcast_dropout and backend.
+  scale, softcap, normaliser, broadcast_dropout and backend.
   """
 
   def _check(self, method):

@@ -77,6 +77,31 @@ class Cls(Pool):
     return x_BLD[:, 0].astype(jnp.float32)
 
 
+class First(Pool):
+  """The vector of the first token, such as the [CLS] of a tokenizer."""
+
+  def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
+    """(B, D)."""
+    x_BLD = _without_padding(x_BLD, padding_mask_BL)
+    index_B = jnp.argmax(padding_mask_BL, axis=1)
+    return _vectors_at(x_BLD, index_B)
+
+
+class Last(Pool):
+  """The vector of the last token, which has seen all in a causal encoder."""
+
+  def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
+    """(B, D)."""
+    x_BLD = _without_padding(x_BLD, padding_mask_BL)
+    length = x_BLD.shape[1]
+    index_B = length - 1 - jnp.argmax(padding_mask_BL[:, ::-1], axis=1)
+    return _vectors_at(x_BLD, index_B)
+
+
+def _vectors_at(x_BLD: jax.Array, index_B: jax.Array) -> jax.Array:
+  return jnp.take_along_axis(x_BLD, index_B[:, None, None], axis=1)[:, 0]
+
+
 class Attentive(Pool):
   """Structured self-attention (Lin et al. 2017, equations 5 and 6).
 
@@ -120,5 +145,7 @@ POOLS: dict[str, type[Pool]] = {
   'mean': Mean,
   'max': Max,
   'cls': Cls,
+  'first': First,
+  'last': Last,
   'attentive': Attentive,
 }

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.attention import Attention
-from selfattn.blocks import NORMS, Block, OfAllLayers, PreNorm
+from selfattn.blocks import Block, OfAllLayers, PreNorm
 from selfattn.caches import continued
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, check_dropout, drop
+from selfattn.norms import NORMS
 from selfattn.positions import Position
 from selfattn.positions.calls import (
   check_position,
@@ -44,11 +45,19 @@ class Stack(Encoder):
     position: a method of selfattn.positions, or a pattern of them over layers.
     dtype: of the computation.
     block: an object of selfattn.blocks, with its options; None: PreNorm().
+    experts: in place of the feed-forward network of blocks; None: it is dense.
+    embed_dim: D; None: that of the input.
     causal: whether a token attends only to itself and earlier tokens.
     scan: whether to compile one block, or one period of a pattern over layers,
       and loop over it, for deep stacks; with a cache, every block is compiled.
     remat: whether to recompute each block in the backward pass, which saves
       memory.
+    token_dim: width of the embeddings of tokens and positions, which a linear
+      map takes to D (Lan et al. 2020, section 3.1); 0: D, without a map.
+    input_scale: factor of the embeddings of tokens.
+    input_norm: whether embeddings are normalised, with those of positions.
+    use_final_norm: whether vectors are normalised after the last block, where
+      that does not do it.
   """
 
   num_layers: int
@@ -57,9 +66,15 @@ class Stack(Encoder):
   position: Position
   dtype: jnp.dtype
   block: Block | None = None
+  experts: Any = None
+  embed_dim: Any = None
   causal: bool = False
   scan: bool = False
   remat: bool = False
+  token_dim: int = 0
+  input_scale: float = 1.0
+  input_norm: bool = False
+  use_final_norm: bool = True
 
   def check(self, embed_dim, *, drops_weights, platform):
     longest = max(self._patterns())
@@ -86,7 +101,12 @@ class Stack(Encoder):
 
   def _patterns(self) -> list[int]:
     """Lengths of the patterns over layers."""
-    return [self.position.period]
+    lengths = [self.position.period]
+    if self.experts is not None and self.experts.dense_layers:
+      lengths.append(self.num_layers)
+    if not getattr(self._template(), 'norms_first', True):
+      lengths.append(self.num_layers)
+    return lengths
 
   def _period(self) -> int:
     """The number of layers after which the fields of attention repeat."""
@@ -119,8 +139,13 @@ class Stack(Encoder):
     if x_BLD.ndim != 3:
       raise ValueError(f'vectors of shape {x_BLD.shape} must be (B, L, D)')
     for index in range(self.position.period):
-      method = self.position.of_layer(index)
-      check_position(method, x_BLD.shape[-1], self.num_heads, self.causal)
+      check_position(
+        self.position.of_layer(index),
+        x_BLD.shape[-1],
+        self.num_heads,
+        self.causal,
+        self._head_dim(x_BLD.shape[-1]),
+      )
     check_dropout(dropout)
     check_dropout(attention_dropout)
     tokens = Tokens.of(tokens)
@@ -137,18 +162,32 @@ class Stack(Encoder):
       init = float32(self.position.init_model)
       position_params = self.param('position', init)
     x_BLD = without_padding(x_BLD, known)
+    if self.input_scale != 1:
+      x_BLD *= self.input_scale
     x_BLD = self._embed(position_params, x_BLD, known)
+    if self.input_norm:
+      x_BLD = self._norm('norm_in')(x_BLD)
     x_BLD = drop(x_BLD, dropout, self.num_layers)
+    if self.token_dim:
+      to_vectors = nn.Dense(self.embed_dim, dtype=self.dtype, name='in')
+      x_BLD = to_vectors(x_BLD)
 
     weights_N2, first_BLGK = self._value_residual(x_BLD.shape)
     of_all = OfAllLayers(
       tokens, position_params, weights_N2, dropout, attention_dropout
     )
     x_BLD = self._run(x_BLD, first_BLGK, of_all, cache_len, sow_layers)
-    block = self._template()
-    if not block.normalises_output:
-      x_BLD = NORMS[block.norm](dtype=self.dtype, name='norm_out')(x_BLD)
+    if self.use_final_norm and not self._template().normalises_output:
+      x_BLD = self._norm('norm_out')(x_BLD)
     return x_BLD
+
+  def _head_dim(self, width: int) -> int:
+    """K of all layers; a width of vectors is that of the input."""
+    return (self.embed_dim or width) // self.num_heads
+
+  def _norm(self, name: str) -> nn.Module:
+    block = self._template()
+    return NORMS[block.norm](epsilon=block.eps, dtype=self.dtype, name=name)
 
   def _template(self) -> Block:
     """The block with its options alone, which is no submodule."""
@@ -243,6 +282,8 @@ class Stack(Encoder):
       if field.name not in ('parent', 'name')
     }
     options |= {
+      'experts': self.experts,
+      'index': index,
       'mlp_dim': self.mlp_dim,
       'dtype': self.dtype,
       'num_layers': self.num_layers,
@@ -252,6 +293,7 @@ class Stack(Encoder):
         embed_dim=width,
         num_heads=self.num_heads,
         kernel_init=block.kernel_init,
+        eps=block.eps,
         position=self.position.of_layer(index),
         causal=self.causal,
         sow_weights=sows,

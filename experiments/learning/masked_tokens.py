@@ -13,7 +13,7 @@ from experiments.data.batches import Batch
 from experiments.data.vocabularies import SPECIAL_TOKENS
 from experiments.learning.tasks import Targets, Task, padding_mask
 from selfattn.dropout import Bits
-from selfattn.heads import TiedHead
+from selfattn.heads import VocabularyHead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,7 @@ class MaskedTokens(Task):
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
     del vocab_size, num_labels
-    return TiedHead(parent=None)
+    return VocabularyHead(parent=None)
 
 
 def _uniform(bits: jax.Array) -> jax.Array:

@@ -22,7 +22,7 @@ import numpy as np
 from experiments.data.batches import Batch
 from experiments.data.labels import LabelFacts, Labels
 from selfattn.dropout import Bits
-from selfattn.heads import TiedHead, TokenHead
+from selfattn.heads import TokenHead, VocabularyHead
 
 Array = jax.Array | np.ndarray
 
@@ -186,7 +186,7 @@ class NextToken(Task):
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
     del num_labels
     if self.tied:
-      return TiedHead(parent=None)
+      return VocabularyHead(parent=None)
     return TokenHead(vocab_size, parent=None)
 
   def mean_metrics(self, loss, accuracy) -> dict:

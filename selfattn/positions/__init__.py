@@ -85,12 +85,13 @@ def make(
   num_heads: int,
   causal: bool,
   vocab_size: int | None = None,
+  head_width: int | None = None,
 ) -> Position:
   """A method, or several at once.
 
   Args:
     blocks: options by name of POSITIONS or ALIASES; several names are combined.
-    embed_dim, num_heads, causal, vocab_size: see Position.
+    embed_dim, num_heads, causal, vocab_size, head_width: see Position.
 
   Raises:
     ValueError: no name, an unknown one, or one method by two names;
@@ -100,6 +101,7 @@ def make(
   if not blocks:
     raise ValueError("no position method is named; 'none' is one")
   parts, sizes = {}, (embed_dim, num_heads, causal)
+  known = {'vocab_size': vocab_size, 'head_width': head_width}
   for alias, options in blocks.items():
     # A table may have an entry of a second name.
     name = alias if alias in POSITIONS else ALIASES.get(alias, alias)
@@ -107,7 +109,7 @@ def make(
     if name in parts:
       raise ValueError(f'{" and ".join(blocks)} are one method: name it once')
     try:
-      parts[name] = POSITIONS[name](*sizes, vocab_size=vocab_size, **options)
+      parts[name] = POSITIONS[name](*sizes, **known, **options)
     except ValueError as error:
       raise ValueError(f'{name}.{error}') from None
   return joined(parts)
@@ -145,6 +147,7 @@ def joined(parts: Mapping[str, Position]) -> Position:
     first.causal,
     tuple(parts.items()),
     vocab_size=first.vocab_size,
+    head_width=first.head_width,
   )
 
 
@@ -192,6 +195,7 @@ def layered(entries: Sequence[Mapping[str, Position]]) -> Position:
     tuple(by_name.items()),
     tuple(layers[:size]),
     vocab_size=first.vocab_size,
+    head_width=first.head_width,
   )
 
 

@@ -100,11 +100,14 @@ class Learned(Absolute):
 
   Attributes:
     max_len: rows of the table.
+    offset: row of position 0; tables of some published models begin with rows
+      that no position has.
     init_std: standard deviation at initialisation.
     stretch: factor s that positions are divided by; 1: none.
   """
 
   max_len: int = 512
+  offset: int = 0
   init_std: float = 0.02
   stretch: float = 1.0
 
@@ -113,6 +116,12 @@ class Learned(Absolute):
 
   def __post_init__(self):
     require(self.max_len >= 1, 'max_len', self.max_len, 'at least 1')
+    require(
+      0 <= self.offset < self.max_len,
+      'offset',
+      self.offset,
+      f'at least 0 and below max_len = {self.max_len}',
+    )
     require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
     require(self.stretch >= 1, 'stretch', self.stretch, 'at least 1')
 
@@ -121,7 +130,7 @@ class Learned(Absolute):
     return {'table': jax.random.normal(key, shape) * self.init_std}
 
   def max_length(self):
-    return int((self.max_len - 1) * self.stretch) + 1
+    return int((self.max_len - self.offset - 1) * self.stretch) + 1
 
   def encoding(self, params, tokens):
     """Float32 (1 or B, L, D)."""
@@ -132,7 +141,7 @@ class Learned(Absolute):
     row = positions_BL / self.stretch
     below = jnp.floor(row).astype(jnp.int32)
     part = (row - below)[..., None]
-    above = jnp.minimum(below + 1, self.max_len - 1)
+    above = jnp.minimum(below + 1, self.max_len - self.offset - 1)
     rows_below, rows_above = (
       self._rows(params, below),
       self._rows(params, above),
@@ -142,6 +151,9 @@ class Learned(Absolute):
     return jnp.where(is_inside, mixed, jnp.nan)
 
   def _rows(self, params, index):
+    if self.offset:
+      # Rows before the first position are of none.
+      index = jnp.where(index < 0, self.max_len, index + self.offset)
     return (
       params['table']
       .at[index]

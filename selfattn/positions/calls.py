@@ -141,9 +141,17 @@ def check_returned(part, hook: str, x, *axes) -> None:
 
 
 def check_position(
-  position: Position, embed_dim: int, num_heads: int, causal: bool
+  position: Position,
+  embed_dim: int,
+  num_heads: int,
+  causal: bool,
+  head_dim: int | None = None,
 ) -> None:
-  """Raises ValueError unless a method was made for a layer of these sizes."""
+  """Raises ValueError unless a method was made for a layer of these sizes.
+
+  Args:
+    head_dim: K; None: embed_dim over num_heads.
+  """
   if not isinstance(position, Position):
     raise ValueError(
       f'position = {position!r} must be a Position, such as '
@@ -154,10 +162,13 @@ def check_position(
       'position is a pattern over layers, and an attention is one of them: '
       'give it position.of_layer(index)'
     )
-  layer = {'embed_dim': embed_dim, 'num_heads': num_heads, 'causal': causal}
+  layer: dict[str, int] = {'num_heads': num_heads, 'causal': causal}
   for _, part in position.parts:
     kind = type(part).__name__
-    for name, size in layer.items():
+    width = {'embed_dim': embed_dim}
+    if part.head_width:
+      width = {'head_dim': head_dim or embed_dim // num_heads}
+    for name, size in (width | layer).items():
       if getattr(part, name) != size:
         raise ValueError(
           f'{kind} was made with {name} = {getattr(part, name)}, and its '

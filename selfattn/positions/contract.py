@@ -59,6 +59,8 @@ class Position(InLayers):
       with; 0: all, which a method needs that changes embeddings or the scale.
     layer_heads: heads of the layer, where num_heads are some of them; None:
       num_heads are all.
+    head_width: K, where it is not embed_dim over the heads of the layer, or
+      embed_dim is the width of token embeddings alone; None: it is that.
     per_layer: whether every attention layer has parameters of its own and
       embeds its own input; otherwise, the encoder embeds once.
     is_relative: whether bias, content, scores and value depend on positions
@@ -81,6 +83,7 @@ class Position(InLayers):
   heads: int = dataclasses.field(default=0, kw_only=True)
   # An int or None; of no type that a config reads, so that it is no option.
   layer_heads: Any = dataclasses.field(default=None, kw_only=True)
+  head_width: Any = dataclasses.field(default=None, kw_only=True)
 
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
@@ -93,7 +96,8 @@ class Position(InLayers):
   @property
   def head_dim(self) -> int:
     """K."""
-    return self.embed_dim // (self.layer_heads or self.num_heads)
+    of_all = self.embed_dim // (self.layer_heads or self.num_heads)
+    return self.head_width or of_all
 
   @property
   def rotated_dim(self) -> int:

@@ -102,8 +102,10 @@ class Yarn(Unscaled):
       wavelength = rotary.original_length / (turns * 2 * math.pi)
       return rotary.width * math.log(wavelength) / (2 * math.log(rotary.base))
 
-    first = max(math.floor(pair(rotary.beta_fast)), 0)
-    last = min(math.ceil(pair(rotary.beta_slow)), rotary.width - 1)
+    first, last = pair(rotary.beta_fast), pair(rotary.beta_slow)
+    if rotary.truncate:
+      first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, rotary.width - 1)
     ramp = np.arange(rotary.width // 2) - first
     return _slowed(rotary, np.clip(ramp / max(last - first, 1e-3), 0, 1))
 
@@ -147,16 +149,18 @@ class LongRope(Unscaled):
 
   @staticmethod
   def check(rotary):
-    factors = rotary.pair_factors
-    are_numbers = all(
-      isinstance(f, int | float) and 0 < f < math.inf for f in factors
-    )
-    require(
-      len(factors) == rotary.width // 2 and are_numbers,
-      'pair_factors',
-      factors,
-      f'{rotary.width // 2} positive numbers, one a pair',
-    )
+    for option in ('pair_factors', 'short_factors'):
+      factors = getattr(rotary, option)
+      are_numbers = all(
+        isinstance(f, int | float) and 0 < f < math.inf for f in factors
+      )
+      is_left_out = option == 'short_factors' and not factors
+      require(
+        is_left_out or (len(factors) == rotary.width // 2 and are_numbers),
+        option,
+        factors,
+        f'{rotary.width // 2} positive numbers, one a pair',
+      )
 
   @staticmethod
   def rates(rotary):

@@ -42,6 +42,8 @@ class Rotary(Position):
   Attributes:
     layout: which channels are a pair. 'half': j and j + R/2; 'interleaved':
       2j and 2j + 1. The same up to a permutation of channels.
+    reverse: whether the angles are negative, which turns the other way, as
+      nanochat does: the same up to a permutation of channels.
     base: base of the angles.
     fraction: share of the channels that are rotated, rounded down to pairs, as
       partial_rotary_factor in transformers; 1: R = K. With scaling
@@ -59,9 +61,15 @@ class Rotary(Position):
       frequency divided by factor, for 'llama3'.
     high_freq_factor: pairs with more periods keep theirs, for 'llama3'.
     pair_factors: a divisor of each frequency, for 'longrope'.
+    short_factors: those of calls without a position beyond original_length, for
+      'longrope'; empty: pair_factors.
+    truncate: whether the first and the last pair that are interpolated are
+      rounded to whole pairs, for 'yarn'.
+    amplitude: factor of queries and keys; 0: that of the scaling.
   """
 
   layout: str = 'half'
+  reverse: bool = False
   base: float = 10_000.0
   fraction: float = 1.0
   scaling: str = 'none'
@@ -72,6 +80,9 @@ class Rotary(Position):
   low_freq_factor: float = 1.0
   high_freq_factor: float = 4.0
   pair_factors: tuple[float, ...] = ()
+  short_factors: tuple[float, ...] = ()
+  truncate: bool = True
+  amplitude: float = 0.0
 
   is_relative = True
   supports_real_positions = True
@@ -99,6 +110,18 @@ class Rotary(Position):
       self.original_length,
       'at least 2',
     )
+    require(
+      0 <= self.amplitude < float('inf'),
+      'amplitude',
+      self.amplitude,
+      'at least 0 and finite',
+    )
+    require(
+      not self.short_factors or self.scaling == 'longrope',
+      'short_factors',
+      self.short_factors,
+      "() without scaling='longrope'",
+    )
     SCALINGS[self.scaling].check(self)
 
   @property
@@ -109,13 +132,26 @@ class Rotary(Position):
 
   def rates(self) -> np.ndarray:
     """Radians a position of every pair, float64 (R/2,)."""
-    return SCALINGS[self.scaling].rates(self)
+    rates = SCALINGS[self.scaling].rates(self)
+    return -rates if self.reverse else rates
+
+  def _angles(self, positions_BL):
+    """Radians of every pair, (1 or B, L, R/2)."""
+    angle = angles(positions_BL, self.rates())
+    if not self.short_factors:
+      return angle
+    factors = {'pair_factors': self.short_factors, 'short_factors': ()}
+    short = angles(positions_BL, dataclasses.replace(self, **factors).rates())
+    xp = np if isinstance(angle, np.ndarray) else jnp
+    if not positions_BL.size:
+      return angle
+    return xp.where(positions_BL.max() >= self.original_length, angle, short)
 
   def encoding(self, params, tokens):
     """Cosines, then sines: float32 (1 or B, L, R)."""
     del params
-    amplitude = SCALINGS[self.scaling].amplitude(self)
-    angle = angles(tokens.positions, self.rates())
+    amplitude = self.amplitude or SCALINGS[self.scaling].amplitude(self)
+    angle = self._angles(tokens.positions)
     xp = np if isinstance(angle, np.ndarray) else jnp
     P_BLR = xp.concatenate([xp.cos(angle), xp.sin(angle)], axis=-1)
     return jnp.asarray(P_BLR * amplitude, jnp.float32)

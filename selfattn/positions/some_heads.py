@@ -198,6 +198,7 @@ def limited(method: Position, first: int) -> Position:
     method.num_heads,
     method.causal,
     vocab_size=method.vocab_size,
+    head_width=method.head_width,
     method=inner,
     first=first,
   )

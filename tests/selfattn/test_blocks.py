@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn.blocks import BLOCKS, FEED_FORWARDS, NORMS
+from selfattn.blocks import BLOCKS, FEED_FORWARDS
 from selfattn.encoders import ENCODERS
+from selfattn.norms import NORMS
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
 from tests.conftest import draw, normal

@@ -9,12 +9,12 @@ import pytest
 from selfattn.classifier import TextClassifier
 from selfattn.contract import Encoder
 from selfattn.encoders import AttentionEncoder
-from selfattn.heads import EmbeddingHead, TiedHead, TokenHead
+from selfattn.heads import EmbeddingHead, TokenHead, VocabularyHead
 
 B, L, D, V = 4, 64, 128, 300
 HEADS = {
   'token': TokenHead(V),
-  'tied': TiedHead(),
+  'tied': VocabularyHead(),
   'embedding': EmbeddingHead(tuple(range(V))),
 }
 

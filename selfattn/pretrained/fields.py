@@ -1,0 +1,175 @@
+"""What several architectures say in the same fields of a config.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from selfattn.pretrained.folder import Config, mapping
+
+# Activations, by their names in config.json.
+ACTIVATIONS = {
+  'gelu': 'gelu_exact',
+  'gelu_python': 'gelu_exact',
+  'gelu_new': 'gelu',
+  'gelu_fast': 'gelu',
+  'gelu_pytorch_tanh': 'gelu',
+  'gelu_accurate': 'gelu',
+  'relu': 'relu',
+  'relu2': 'relu2',
+  'silu': 'silu',
+  'swish': 'silu',
+  'tanh': 'tanh',
+  'xielu': 'xielu',
+}
+_GATED = {
+  'silu': 'swiglu',
+  'gelu': 'geglu',
+  'gelu_exact': 'geglu_exact',
+  'relu': 'reglu',
+}
+
+
+def activation(name: str) -> str:
+  """An activation of this package; ValueError for one that it lacks."""
+  if name not in ACTIVATIONS:
+    raise ValueError(
+      f'the activation {name!r} is not one of {", ".join(ACTIVATIONS)}'
+    )
+  return ACTIVATIONS[name]
+
+
+def gated(name: str) -> str:
+  """The gated feed-forward network with an activation; ValueError likewise."""
+  plain = activation(name)
+  if plain not in _GATED:
+    raise ValueError(f'no gated network has the activation {name!r}')
+  return _GATED[plain]
+
+
+def sizes(c: Config, **renamed: str) -> dict[str, int]:
+  """Sizes of a Model, from the names of most config.json files.
+
+  Args:
+    renamed: other names of these fields, by the usual one.
+  """
+  names = {
+    'vocab_size': 'vocab_size',
+    'num_layers': 'num_hidden_layers',
+    'num_heads': 'num_attention_heads',
+    'embed_dim': 'hidden_size',
+    'mlp_dim': 'intermediate_size',
+  }
+  return {ours: c[renamed.get(ours, theirs)] for ours, theirs in names.items()}
+
+
+def shortest(entries: Sequence) -> list:
+  """The shortest start of a list that, repeated and cut, is the list."""
+  size = next(
+    size
+    for size in range(1, len(entries) + 1)
+    if all(entries[n] == entries[n % size] for n in range(len(entries)))
+  )
+  return list(entries[:size])
+
+
+def layer_types(c: Config, usual: Sequence[str]) -> list[str]:
+  """The kind of attention of each layer."""
+  return list(c.get('layer_types') or usual)
+
+
+def windows(types: Sequence[str], size: int | None) -> dict[str, Any]:
+  """The option `window` for layers that are of sliding_attention or not.
+
+  Args:
+    size: keys that a query sees, itself included; None: all.
+  """
+  if not size or 'sliding_attention' not in types:
+    return {}
+  left = {'sliding_attention': (size - 1, 0)}
+  pattern = shortest([left.get(kind, (-1, -1)) for kind in types])
+  return {'window': pattern[0] if len(pattern) == 1 else tuple(pattern)}
+
+
+def rope(
+  c: Config, kind: str = '', base: float = 10_000.0, fraction: float = 1.0
+) -> dict[str, Any]:
+  """Options of the position method `rotary`.
+
+  Files of transformers 5 have `rope_parameters`, older ones `rope_theta`,
+  `rope_scaling` and `partial_rotary_factor`.
+
+  Args:
+    kind: of the layer, for files that have parameters by layer type.
+    base, fraction: defaults.
+
+  Raises:
+    ValueError: the scaling is not one of this package.
+  """
+  of_all = mapping(c.get('rope_parameters'))
+  given = mapping(of_all.get(kind)) or of_all or mapping(c.get('rope_scaling'))
+  scaling = given.get('rope_type') or given.get('type') or 'default'
+  known = {
+    'base': float(given.get('rope_theta') or c.get('rope_theta', base)),
+    'fraction': float(
+      given.get('partial_rotary_factor')
+      or c.get('partial_rotary_factor')
+      or fraction
+    ),
+  }
+  original = (
+    c.get('original_max_position_embeddings')
+    or given.get('original_max_position_embeddings')
+    or c.get('max_position_embeddings')
+  )
+  factor = given.get('factor')
+  if factor is None and original:
+    factor = c.get('max_position_embeddings', original) / original
+  options = {
+    'default': lambda: {},
+    'linear': lambda: {'factor': float(factor)},
+    'proportional': lambda: {'factor': float(given.get('factor') or 1.0)},
+    'llama3': lambda: {
+      'factor': float(factor),
+      'original_length': int(original),
+      'low_freq_factor': float(given['low_freq_factor']),
+      'high_freq_factor': float(given['high_freq_factor']),
+    },
+    'yarn': lambda: {
+      'factor': float(factor),
+      'original_length': int(original),
+      'beta_fast': float(given.get('beta_fast') or 32),
+      'beta_slow': float(given.get('beta_slow') or 1),
+      # transformers does not look for it in parameters by layer type.
+      'truncate': bool((of_all or given).get('truncate', True)),
+      'amplitude': _yarn_amplitude(given, factor),
+    },
+    'longrope': lambda: {
+      'factor': max(float(factor), 1.0),
+      'original_length': int(original),
+      'pair_factors': tuple(map(float, given['long_factor'])),
+      'short_factors': tuple(map(float, given['short_factor'])),
+      'amplitude': float(given.get('attention_factor') or 0.0),
+    },
+  }
+  if scaling not in options:
+    raise ValueError(
+      f'config.json: rope_type = {scaling!r} is not supported, only '
+      f'{", ".join(options)} are'
+    )
+  chosen = options[scaling]()
+  name = {} if scaling == 'default' else {'scaling': scaling}
+  return known | name | chosen
+
+
+def _yarn_amplitude(given, factor: float) -> float:
+  """Factor of queries and keys; 0: that of the paper."""
+  if given.get('attention_factor') is not None:
+    return float(given['attention_factor'])
+  scales = given.get('mscale'), given.get('mscale_all_dim')
+  if not all(scales):
+    return 0.0
+  log = math.log(max(factor, 1.0))
+  numerator, denominator = (0.1 * scale * log + 1 for scale in scales)
+  return numerator / denominator

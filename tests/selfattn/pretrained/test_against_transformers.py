@@ -1,0 +1,244 @@
+"""Published architectures against transformers, at random weights.
+
+`pytest -m oracle` runs these where transformers and torch are installed.
+"""
+
+import importlib
+import importlib.util
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import pretrained
+from selfattn.pretrained import tensors as tensors_lib
+from tests.selfattn.pretrained import cases, oracle
+
+pytestmark = [
+  pytest.mark.oracle,
+  pytest.mark.skipif(
+    importlib.util.find_spec('transformers') is None,
+    reason='transformers is not installed',
+  ),
+]
+TOLERANCE = 1e-4
+
+
+def torch_inputs(ids, mask):
+  import torch
+
+  return {
+    'input_ids': torch.tensor(ids),
+    'attention_mask': torch.tensor(mask.astype(np.int64)),
+  }
+
+
+def logits_of(model, head, ids, mask, **more):
+  import torch
+
+  with torch.no_grad():
+    outputs = model(**torch_inputs(ids, mask), **more)
+  array = outputs[0] if head == 'none' else outputs.logits
+  return array.float().numpy()
+
+
+def ours(loaded, ids, mask, **more):
+  apply = jax.jit(loaded.module.apply)
+  return np.asarray(
+    apply(loaded.variables, jnp.asarray(ids), jnp.asarray(mask), **more)
+  )
+
+
+def close(found, want, mask=None, tolerance=TOLERANCE):
+  if mask is not None:
+    found, want = found[mask], want[mask]
+  scale = max(float(abs(want).max()), 1e-6)
+  assert np.isfinite(found).all()
+  assert abs(found - want).max() <= tolerance * scale
+
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+  """Models of transformers and of ours by case, each made once."""
+  known = {}
+
+  def get(case, head):
+    if (case, head) not in known:
+      folder = str(tmp_path_factory.mktemp('model'))
+      kind, fields = cases.CASES[case]
+      theirs = oracle.make(kind, head, folder, fields)
+      of_head = {'causal': 'vocabulary', 'masked': 'vocabulary'}.get(head, head)
+      num_classes = 3
+      known[case, head] = theirs, pretrained.load(
+        folder, of_head, num_classes
+      ), folder
+    return known[case, head]
+
+  return get
+
+
+TOKENS = cases.TOKENS
+TEXTS = cases.TEXTS
+
+
+@pytest.mark.parametrize('attention', ['eager', 'sdpa'])
+@pytest.mark.parametrize('side', ['none', 'right', 'left'])
+@pytest.mark.parametrize(('case', 'head'), TOKENS)
+def test_logits_of_tokens(made, case, head, side, attention):
+  theirs, loaded, _ = made(case, head)
+  if attention == 'sdpa':
+    if case in cases.EAGER_ALONE:
+      pytest.skip(cases.EAGER_ALONE[case])
+    theirs.set_attn_implementation('sdpa')
+  ids, mask = oracle.batch(side)
+  more = {}
+  if side == 'left' and case in cases.COUNTS_PADDING:
+    position_ids = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
+    import torch
+
+    more = {'position_ids': torch.tensor(position_ids)}
+  try:
+    want = logits_of(theirs, head, ids, mask, **more)
+  finally:
+    theirs.set_attn_implementation('eager')
+  assert not loaded.new
+  assert not loaded.unused
+  close(ours(loaded, ids, mask), want, mask)
+
+
+@pytest.mark.parametrize('side', ['right', 'left'])
+@pytest.mark.parametrize(('case', 'head'), TEXTS)
+def test_logits_of_texts(made, case, head, side):
+  theirs, loaded, _ = made(case, head)
+  ids, mask = oracle.batch(side)
+  if side == 'left' and case in cases.COUNTS_PADDING:
+    pytest.skip('its positions count padding')
+  want = logits_of(theirs, head, ids, mask)
+  assert not loaded.new
+  close(ours(loaded, ids, mask), want)
+
+
+@pytest.mark.parametrize(
+  'case', [case for case, head in TOKENS if head == 'causal']
+)
+def test_greedy_tokens_with_the_caches(made, case):
+  import torch
+
+  theirs, loaded, _ = made(case, 'causal')
+  ids, _ = oracle.batch('none')
+  prompt, count = ids[:1, :5], 32
+  theirs.generation_config.eos_token_id = None
+  with torch.no_grad():
+    want = theirs.generate(
+      torch.tensor(prompt),
+      attention_mask=torch.ones(1, 5, dtype=torch.long),
+      max_new_tokens=count,
+      do_sample=False,
+    )[0, 5:].tolist()
+
+  @jax.jit
+  def step(cache, tokens):
+    return loaded.module.apply(
+      {**loaded.variables, **cache},
+      tokens,
+      jnp.ones(tokens.shape, bool),
+      mutable=['cache'],
+      cache_len=5 + count,
+    )
+
+  cache, tokens, found = {}, jnp.asarray(prompt), []
+  for _ in range(count):
+    logits, cache = step(cache, tokens)
+    tokens = logits[:, -1:].argmax(axis=-1)
+    found.append(int(tokens[0, 0]))
+  assert found == want
+
+
+@pytest.mark.parametrize(('case', 'head'), TOKENS)
+def test_gradients(made, case, head):
+  import torch
+
+  theirs, loaded, _ = made(case, head)
+  ids, mask = oracle.batch('right')
+  target = np.roll(ids, 1, axis=1)
+  theirs.zero_grad()
+  logits = theirs(**torch_inputs(ids, mask)).logits
+  log_probs = torch.log_softmax(logits.float(), -1)
+  picked = log_probs.gather(-1, torch.tensor(target)[..., None])[..., 0]
+  (-(picked * torch.tensor(mask)).sum() / mask.sum()).backward()
+  want = {n: p.grad for n, p in theirs.named_parameters() if p.grad is not None}
+
+  def loss(params):
+    logits = loaded.module.apply({'params': params}, ids, mask)
+    log_probs = jax.nn.log_softmax(logits)
+    index = jnp.asarray(target)[..., None]
+    picked = jnp.take_along_axis(log_probs, index, axis=-1)[..., 0]
+    return -(picked * mask).sum() / mask.sum()
+
+  grads = jax.jit(jax.grad(loss))(loaded.variables['params'])
+  found = tensors_lib.write(loaded.model, grads)
+  checked = 0
+  for name, grad in want.items():
+    if name not in found:
+      continue  # Of experts, which a file has under other names.
+    checked += 1
+    expected = grad.float().numpy()
+    assert found[name].shape == expected.shape or found[name].size == grad.numel()
+    close(found[name].reshape(expected.shape), expected, tolerance=1e-3)
+  assert checked >= len(want) // 2
+
+
+@pytest.mark.parametrize(('case', 'head'), TOKENS + TEXTS)
+def test_what_is_saved_is_read_bit_for_bit(made, case, head, tmp_path):
+  from safetensors.numpy import load_file
+
+  theirs, loaded, folder = made(case, head)
+  config = oracle.config_of(folder)
+  pretrained.save(
+    str(tmp_path), loaded.model, loaded.variables['params'], config
+  )
+  before = load_file(os.path.join(folder, 'model.safetensors'))
+  after = load_file(os.path.join(tmp_path, 'model.safetensors'))
+  if head != 'none':
+    extra = [n for n in after if n not in before]
+    assert not extra
+  for name, array in after.items():
+    np.testing.assert_array_equal(array, before[name].reshape(array.shape))
+  import transformers
+
+  cls = getattr(transformers, oracle.HEADS[head])
+  again, info = cls.from_pretrained(
+    tmp_path, attn_implementation='eager', output_loading_info=True
+  )
+  assert not info['missing_keys']
+  assert not info['unexpected_keys']
+  ids, mask = oracle.batch('right')
+  want = logits_of(theirs, head, ids, mask)
+  np.testing.assert_array_equal(
+    logits_of(again.eval(), head, ids, mask), want
+  )
+
+
+def test_every_architecture_has_a_case():
+  kinds = {kind for kind, _ in cases.CASES.values()}
+  assert kinds == set(pretrained.ARCHITECTURES)
+
+
+@pytest.mark.parametrize('kind', list(pretrained.ARCHITECTURES))
+def test_a_field_that_is_left_out_has_its_default(kind):
+  """Files of older versions of transformers lack fields."""
+  import transformers
+
+  full = transformers.AutoConfig.for_model(kind).to_dict()
+  read = pretrained.ARCHITECTURES[kind]
+  want = read(pretrained.Config(full))
+  for name in full:
+    less = {other: value for other, value in full.items() if other != name}
+    try:
+      found = read(pretrained.Config(less))
+    except ValueError as error:
+      assert name in str(error)
+      continue
+    assert found == want, name
