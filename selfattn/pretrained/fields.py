@@ -64,6 +64,13 @@ def sizes(c: Config, **renamed: str) -> dict[str, int]:
   return {ours: c[renamed.get(ours, theirs)] for ours, theirs in names.items()}
 
 
+def heads(c: Config) -> dict[str, int]:
+  """Options of the encoder for KV heads and widths of heads; 0 where usual."""
+  H, D = c['num_attention_heads'], c['hidden_size']
+  G, K = c.get('num_key_value_heads', H), c.get('head_dim', D // H)
+  return {'num_kv_heads': G % H, 'head_dim': 0 if K * H == D else K}
+
+
 def shortest(entries: Sequence) -> list:
   """The shortest start of a list that, repeated and cut, is the list."""
   size = next(

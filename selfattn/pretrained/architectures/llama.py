@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selfattn.pretrained.fields import gated, rope, sizes
+from selfattn.pretrained.fields import gated, heads, rope, sizes
 from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Choice, Model
 
@@ -38,8 +38,7 @@ def llama(c: Config, **defaults) -> Model:
     **sizes(c),
     encoder={
       'causal': True,
-      'num_kv_heads': c.get('num_key_value_heads', 0),
-      'head_dim': c.get('head_dim', 0),
+      **heads(c),
       'use_bias': c.get('attention_bias', False),
     },
     block=Choice(
