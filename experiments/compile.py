@@ -27,7 +27,7 @@ from experiments.command import app
 from experiments.command.command_line import define
 from experiments.command.log import log
 from experiments.data import loading
-from experiments.settings import reference
+from experiments.settings import open_models, reference
 from experiments.settings import settings as settings_lib
 from experiments.training import sources, tpu_slices
 
@@ -45,7 +45,7 @@ def _define(values) -> None:
 def main(values) -> None:
   """Compiles the training step and prints the report."""
   topology = app.required(values, 'topology')
-  settings = settings_lib.from_config(values.config)
+  settings = settings_lib.from_config(open_models.of_flags(values))
   devices = tpu_slices.devices_of(topology)
   tokenizer, labels = sources.vocabulary(settings), settings.task.entry.labels
   loaded = loading.load(settings.data, '', tokenizer, labels)

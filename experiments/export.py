@@ -31,7 +31,13 @@ def _define(values) -> None:
     ('workdir', None, 'Folder of a trained run.'),
     run_flags.CHECKPOINT,
     ('output', None, 'Folder to write to.'),
-  )
+    ('format', 'jax', 'jax: a program that runs without this project. '
+     'transformers: config.json, weights and the tokenizer, of a '
+     'run that began with a published model.',
+     ('jax', 'transformers')),
+    ('head', 'task', 'For transformers: the head of the task, or none, to '
+     'leave it out.', ('task', 'none')),
+  )  # fmt: skip
 
 
 def main(values) -> None:
@@ -47,13 +53,19 @@ def main(values) -> None:
     app.import_frozen('experiments.training.exports')
     from experiments.command import processes
     from experiments.data import encoding, loading
-    from experiments.training import evaluation, exports
+    from experiments.training import evaluation, exports, published_exports
 
     processes.require_one('experiments.export')
     run = evaluation.restore_params(path, values.checkpoint)
     tokenizer = encoding.read_tokenizer(path)
     labels = loading.read_facts(path)['labels']
     app.make_folder(output)
+    if values.format == 'transformers':
+      made = published_exports.write(
+        run, path, tokenizer, labels, output, values.head
+      )
+      app.print_result({'path': output} | made)
+      return
     settings = exports.write(run, tokenizer, labels, output)
   shown = ('step', 'task', 'output', 'length', 'max_length')
   app.print_result({'path': output} | {name: settings[name] for name in shown})

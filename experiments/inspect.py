@@ -37,7 +37,7 @@ from experiments.inspection import (
 )
 from experiments.inspection.figures import Figures
 from experiments.learning.hparams import HParams
-from experiments.settings import reference, stored
+from experiments.settings import open_models, reference, stored
 from experiments.settings import settings as settings_lib
 from experiments.sweeps import comparison
 from experiments.training import build, ensembles, run_flags
@@ -120,7 +120,7 @@ def _untrained(values, output: str) -> dict:
   """Draws the position method of --config at initialisation."""
   of_others = (*_OF_RUN, *_OF_SWEEP)
   refuse(values, of_others, 'does not apply to an untrained model')
-  settings = settings_lib.from_config(values.config)
+  settings = settings_lib.from_config(open_models.of_flags(values))
   classifier = build.model(settings, vocab_size=1, num_classes=2)
   head_analysis.require_heads(classifier)
   length = position_figures.num_positions(values.length, settings, classifier)

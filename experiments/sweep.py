@@ -25,7 +25,7 @@ from experiments.command.command_line import define, refuse
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.settings import reference
+from experiments.settings import open_models, reference
 from experiments.sweeps import (
   comparison,
   engines,
@@ -121,7 +121,7 @@ def main(values) -> None:
 
 
 def _sweep(values, workdir: str) -> None:
-  base = values.config.to_dict()
+  base = open_models.of_flags(values).to_dict()
   cluster = _cluster(values, workdir)
   specs = _specs(values, base, workdir)
   chosen = _chosen(specs, values)

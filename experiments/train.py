@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from experiments.command import app, distributed, processes
 from experiments.command.command_line import define
 from experiments.command.signals import Signals
-from experiments.settings import reference
+from experiments.settings import open_models, reference
 from experiments.settings import settings as settings_lib
 from experiments.training import run as run_lib
 from experiments.workdir import buckets
@@ -35,7 +35,7 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Trains, evaluates and prints the result."""
-  config = values.config
+  config = open_models.of_flags(values)
   # Before any waiting: the user's errors come first.
   digest = settings_lib.from_config(config).digest()
   name, _ = os.path.splitext(os.path.basename(values.config_path))

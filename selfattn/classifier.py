@@ -157,10 +157,12 @@ class TextClassifier(nn.Module):
       is_second_BL = _is_second(tokens_BL, self.separator)
     if count := self.num_token_types or 2 * (is_second_BL is not None):
       types = nn.Embed(count, width, embedding_init=init, name='token_type')
-      if token_types_BL is None:
-        is_second = count > 1 and is_second_BL is not None
-        token_types_BL = is_second_BL if is_second else tokens_BL * 0
-      x_BLD += types(token_types_BL.astype(jnp.int32))
+      type_BL = token_types_BL
+      if type_BL is None and count > 1:
+        type_BL = is_second_BL
+      if type_BL is None:
+        type_BL = jnp.zeros_like(tokens_BL)
+      x_BLD += types(jnp.asarray(type_BL, jnp.int32))
     if self.restarts and is_second_BL is not None:
       tokens = _restarted(tokens, is_second_BL, int(self.has_cls))
     x_BLD = self.encoder(
@@ -204,7 +206,7 @@ def _from_first_token(tokens: Tokens) -> Tokens:
 
   Where padding is known to begin no row, nothing is traced.
   """
-  mask_BL = tokens.padding_mask
+  mask_BL = jnp.asarray(tokens.padding_mask)
   if not isinstance(mask_BL, core.Tracer) and np.asarray(mask_BL)[:, :1].all():
     return tokens
   first_B1 = jnp.argmax(mask_BL, axis=1)[:, None]

@@ -14,10 +14,13 @@ FLOORS = {
   'experiments': {'selfattn', 'experiments'},
   'configs': {'selfattn', 'experiments', 'configs'},
 }
-# What selfattn may import of others, beside the standard library: figures have
-# an extra of their own.
+# What selfattn may import of others, beside the standard library: figures and
+# published models have extras of their own.
 DEPENDENCIES = {'jax', 'flax', 'numpy'}
-OF_FIGURES = {'selfattn.plots': {'matplotlib'}}
+OF_EXTRAS = {
+  'selfattn.plots': {'matplotlib'},
+  'selfattn.pretrained': {'safetensors', 'tokenizers'},
+}
 # Each may import itself and those before it. Commands may import all of them.
 ROOMS = (
   'command', 'workdir', 'data', 'learning', 'settings', 'training', 'sweeps',
@@ -105,7 +108,7 @@ def test_selfattn_imports_jax_flax_and_numpy_alone():
   for name, tree in modules('selfattn').items():
     roots = {module.partition('.')[0] for module in imports(tree)}
     others = roots - sys.stdlib_module_names - FLOORS['selfattn']
-    assert not others - DEPENDENCIES - OF_FIGURES.get(name, set()), name
+    assert not others - DEPENDENCIES - OF_EXTRAS.get(name, set()), name
 
 
 def test_configs_import_no_jax():
@@ -137,4 +140,4 @@ def test_the_top_of_experiments_holds_commands_only():
 def test_tests_mirror_the_rooms():
   folders = {path.parent for path in (ROOT / 'tests').rglob('test_*.py')}
   names = {path.name for path in folders if path != ROOT / 'tests'}
-  assert names == {*ROOMS, *OTHERS}
+  assert names == {*ROOMS, *OTHERS, 'pretrained'}

@@ -131,7 +131,14 @@ def paths(name: str, directory: str, key: str, is_folder: bool) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenization:
-  """The contract of how texts become tokens; fields are options."""
+  """The contract of how texts become tokens; fields are options.
+
+  Attributes:
+    is_published: whether it is that of another model, with special tokens of
+      its own, and is not fitted to texts.
+  """
+
+  is_published: ClassVar[bool] = False
 
   def check(self) -> None:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""

@@ -14,13 +14,14 @@ from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.data.batches import Examples, offsets
 from experiments.data.contract import Dataset
+from experiments.data.data_settings import DataSettings
 from experiments.data.rows import Rows, parted
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
 from experiments.data.vocabularies import (
   SPECIAL_TOKENS,
-  UNK,
   add_separator,
+  adds_tokens,
 )
 
 # Warn if a greater part of the tokens of a split is unknown.
@@ -56,8 +57,9 @@ def encode(
   max_length: int,
 ) -> tuple[Examples, np.ndarray]:
   """(token ids of texts or pairs, truncated; whether each was). No labels."""
-  if texts and not isinstance(texts[0], str):
-    tokens, lengths, is_truncated = pair_ids(tokenizer, texts, max_length)
+  are_pairs = bool(texts) and not isinstance(texts[0], str)
+  if are_pairs or adds_tokens(tokenizer):
+    tokens, lengths, is_truncated = special_ids(tokenizer, texts, max_length)
   else:
     tokens, lengths = token_ids(tokenizer, texts)
     is_truncated = lengths > max_length
@@ -69,30 +71,39 @@ def encode(
   return examples, is_truncated
 
 
-def token_ids(tokenizer, texts) -> tuple[np.ndarray, np.ndarray]:
-  """int32: (the token ids of all texts, not truncated; how many each has)."""
+def token_ids(
+  tokenizer, texts, special: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+  """int32: (the token ids of all texts, not truncated; how many each has).
+
+  Args:
+    special: whether those are among them that a tokenizer puts around a text.
+  """
   # As of pairs.
   tokenizer.encode_special_tokens = True
-  encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+  encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=special)
   return _concatenated([one.ids for one in encoded])
 
 
-def pair_ids(
-  tokenizer, pairs, max_length: int
+def special_ids(
+  tokenizer, texts: Sequence[str | tuple[str, str]], max_length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """The token ids of `a [SEP] b [SEP]` for all pairs (a, b), truncated.
+  """Token ids of texts or pairs with special tokens, truncated.
 
-  The longer text is truncated first, to at least 4 tokens with both [SEP], by a
-  tokenizer that add_separator has had. A pair of two texts without tokens has
-  none. Returns int32 ids of all pairs, how many each has, and whether it was
+  Pairs (a, b) are `a [SEP] b [SEP]` by a tokenizer that add_separator has had,
+  and as the tokenizer of a published model writes them. The longer text of a
+  pair is truncated first. A text, or a pair of two, without tokens has none.
+  Returns int32 ids of all texts, how many each has, and whether it was
   truncated.
   """
   # The text '[PAD]' is tokenised as characters, not as a special token.
   tokenizer.encode_special_tokens = True
   tokenizer.enable_truncation(max_length, strategy='longest_first')
-  encoded = tokenizer.encode_batch_fast(pairs)
+  encoded = tokenizer.encode_batch_fast(texts)
   tokenizer.no_truncation()
-  ids = [one.ids if len(one.ids) > 2 else [] for one in encoded]
+  are_pairs = bool(texts) and not isinstance(texts[0], str)
+  special = tokenizer.num_special_tokens_to_add(are_pairs)
+  ids = [one.ids if len(one.ids) > special else [] for one in encoded]
   is_truncated = [len(one.overflowing) > 0 for one in encoded]
   return *_concatenated(ids), np.array(is_truncated, bool)
 
@@ -126,6 +137,8 @@ def vocabulary(
 
   trained = choice.make()
   trained = trained.of_stream() if source.is_stream else trained
+  if trained.is_published:
+    return trained.train(())
 
   def make():
     report = Reporter('{} texts read for the vocabulary')
@@ -157,14 +170,20 @@ def tokens(
   key: Any,
   rows: Rows,
   tokenizer,
-  pair_length: int | None = None,
+  settings: DataSettings,
 ) -> Arrays:
   """The tokens of all rows: `tokens`, `offsets` as of texts, `unknown` counts.
 
-  Pairs are truncated to `pair_length` tokens, and `is_truncated` says which
-  are; None: the rows are texts. The key is that of the rows.
+  Rows with special tokens are truncated to settings.max_length, and
+  `is_truncated` says which are. The key is that of the rows.
   """
   import tokenizers
+
+  are_pairs = settings.pair_length is not None
+  is_special = are_pairs or adds_tokens(tokenizer)
+  is_special &= not settings.is_stream
+  unknown_token = getattr(tokenizer.model, 'unk_token', None) or ''
+  unknown_id = tokenizer.token_to_id(unknown_token)
 
   def make():
     dtype = np.min_scalar_type(tokenizer.get_vocab_size() - 1)
@@ -172,14 +191,17 @@ def tokens(
     yield {'offsets': np.zeros(1, np.int64)}
     for texts in Reporter('{} texts tokenised').counted(rows.stream()):
       more = {}
-      if pair_length is None:
-        ids, lengths = token_ids(tokenizer, texts)
-      else:
-        pairs = list(map(parted, texts))
-        ids, lengths, is_truncated = pair_ids(tokenizer, pairs, pair_length)
+      if is_special:
+        several = list(map(parted, texts)) if are_pairs else texts
+        ids, lengths, is_truncated = special_ids(
+          tokenizer, several, settings.max_length
+        )
         more['is_truncated'] = is_truncated
+      else:
+        ids, lengths = token_ids(tokenizer, texts)
       text_of = np.repeat(np.arange(len(texts)), lengths)
-      unknown = np.bincount(text_of[ids == UNK], minlength=len(texts))
+      is_unknown = ids == (-1 if unknown_id is None else unknown_id)
+      unknown = np.bincount(text_of[is_unknown], minlength=len(texts))
       yield {
         'tokens': ids.astype(dtype),
         'offsets': np.cumsum(lengths, dtype=np.int64) + end,
@@ -192,8 +214,8 @@ def tokens(
 
   # Equal vocabularies of different runs have equal token ids.
   of_ids: list = [tokenizer.to_str(), tokenizers.__version__]
-  if pair_length is not None:
-    of_ids.append(pair_length)
+  if is_special:
+    of_ids.append(settings.max_length)
   return store.arrays('tokens', [key, of_ids], make)
 
 

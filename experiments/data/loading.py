@@ -114,7 +114,7 @@ def load(
     tokenizer = encoding.vocabulary(
       store, rows, chosen, settings.vocabulary, source
     )
-  arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
+  arrays = encoding.tokens(store, key, rows, tokenizer, settings)
   if is_new:
     _warn(chosen.problems, arrays, chosen.splits)
   files = {
@@ -173,7 +173,7 @@ def load_file(
     of_labels = ' of a label of the run' if known.names else ''
     raise UserError(f'--file={name} has no text{of_labels}')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
-  arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
+  arrays = encoding.tokens(store, key, rows, tokenizer, settings)
   _warn(problems, arrays, splits)
   parts = Tokenised(rows, arrays, splits, tokenizer)
   return _data(parts, settings, reader, known, {})

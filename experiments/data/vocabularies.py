@@ -12,12 +12,15 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
 from experiments.command.errors import UserError, require
+from experiments.data import published
 from experiments.data.contract import Tokenization
 
 PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
 # Ends each text of a pair; the last id of a vocabulary for pairs.
 SEPARATOR = '[SEP]'
+# Mask tokens of published vocabularies.
+MASKS = ('[MASK]', '<mask>')
 
 
 class Vocabulary(NamedTuple):
@@ -26,17 +29,30 @@ class Vocabulary(NamedTuple):
   Attributes:
     size: V, the number of token ids.
     tokens: the token of each id.
+    separator: the id that ends each text of a pair; None: there is none.
+    special: ids of the tokens around texts, of a published vocabulary.
+    mask: the id of its mask token; None: it has none.
   """
 
   size: int
   tokens: tuple[str, ...] = ()
+  separator: int | None = None
+  special: tuple[int, ...] = ()
+  mask: int | None = None
 
   @classmethod
   def of(cls, tokenizer) -> Vocabulary:
     """What a model has to know of a tokenizers.Tokenizer."""
-    size = tokenizer.get_vocab_size()
+    added = tokenizer.get_added_tokens_decoder()
+    size = max([tokenizer.get_vocab_size() - 1, *added]) + 1
     tokens = tuple(tokenizer.id_to_token(index) or '' for index in range(size))
-    return cls(size, tokens)
+    around = tokenizer.encode('', '').ids
+    masks = [n for n, token in added.items() if token.content in MASKS]
+    separator = around[-1] if around else None
+    if tokens[: len(SPECIAL_TOKENS)] == tuple(SPECIAL_TOKENS):
+      return cls(size, tokens, separator)
+    special = tuple(n for n, token in added.items() if token.special)
+    return cls(size, tokens, separator, special, next(iter(masks), None))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +171,41 @@ class Byte(Tokenization):
     return tokenizer
 
 
+@dataclasses.dataclass(frozen=True)
+class Published(Tokenization):
+  """The tokenizer.json of a published model, with its special tokens.
+
+  Attributes:
+    path: its folder, or a name of the Hugging Face hub.
+  """
+
+  path: str = ''
+  is_published = True
+
+  def check(self) -> None:
+    require(
+      bool(self.path), 'path', self.path, 'the folder of a tokenizer.json'
+    )
+
+  def train(self, texts: Iterable[str | list[str]]):
+    from selfattn import pretrained
+
+    del texts
+    tokenizer = None
+    try:
+      tokenizer = pretrained.read_tokenizer(published.folder(self.path))
+    except ValueError as error:
+      raise UserError(str(error)) from error
+    if tokenizer is None:
+      raise UserError(f'{self.path} has no tokenizer.json')
+    return tokenizer
+
+
+def adds_tokens(tokenizer, to_pairs: bool = False) -> bool:
+  """Whether a tokenizer puts special tokens around a text, or a pair."""
+  return tokenizer.num_special_tokens_to_add(to_pairs) > 0
+
+
 def add_separator(tokenizer) -> None:
   """Gives a tokenizers.Tokenizer the token [SEP], as its last id.
 
@@ -181,6 +232,7 @@ VOCABULARIES: dict[str, type[Tokenization]] = {
   'word': Word,
   'bpe': BytePair,
   'byte': Byte,
+  'published': Published,
 }
 
 

@@ -94,6 +94,7 @@ def sown(classifier, params, batch: Batch | Targets) -> Mapping[str, Any]:
     {'params': params},
     batch.tokens,
     padding_mask(batch),
+    is_right_padded=True,
     mutable='intermediates',
   )
   return tree['intermediates']

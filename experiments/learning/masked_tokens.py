@@ -52,9 +52,13 @@ class MaskedTokens(Task):
       )
 
   def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
-    shape, lengths = batch.tokens.shape, batch.lengths[:, None]
+    shape, can_be_chosen = batch.tokens.shape, padding_mask(batch)
+    if special := self._special():
+      ids = jnp.array(special, batch.tokens.dtype)
+      can_be_chosen &= ~jnp.isin(batch.tokens, ids)
+    lengths = can_be_chosen.sum(axis=1, keepdims=True)
     order = bits.at(0).bits(shape) >> 1
-    order = jnp.where(padding_mask(batch), order, jnp.uint32(2**32 - 1))
+    order = jnp.where(can_be_chosen, order, jnp.uint32(2**32 - 1))
     # As many as the length of the batch allows, of which some have weight 0.
     most = min(int(self.share * shape[1]) + 1, shape[1])
     index = jnp.argsort(order, axis=1)[:, :most]
@@ -80,13 +84,18 @@ class MaskedTokens(Task):
       labels: the tokens, (rows, most).
       drawn: random bits, of their shape.
       kind: uniform in [0, 1), of their shape.
-      vocab_size: V, which is the id of [MASK].
+      vocab_size: V, which is the id of [MASK] if the vocabulary has none.
     """
     # Special tokens are not drawn.
     first = min(len(SPECIAL_TOKENS), vocab_size - 1)
     drawn = first + drawn % jnp.uint32(vocab_size - first)
     new = jnp.where(kind < self.mask + self.random, drawn, labels)
-    return jnp.where(kind < self.mask, vocab_size, new).astype(jnp.int32)
+    mask = vocab_size if self.mask_id is None else self.mask_id
+    return jnp.where(kind < self.mask, mask, new).astype(jnp.int32)
+
+  def _special(self) -> tuple[int, ...]:
+    """Ids of the tokens that are never chosen."""
+    return () if self.vocabulary is None else self.vocabulary.special
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
     del vocab_size, num_labels

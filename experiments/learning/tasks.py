@@ -79,7 +79,8 @@ class Task:
     metrics: names that `scores` returns, with `max` or `min` as the best value;
       the first one selects the best checkpoint unless the config names one.
     labels: how the labels of the texts are read; None: `targets` reads none.
-    has_mask_token: whether the model needs an embedding of [MASK].
+    has_mask_token: whether inputs have [MASK], of id V where the vocabulary has
+      no such token.
     is_causal: whether the encoder must be causal.
     reads_streams: whether its texts may be windows of a stream, which have a
       token more than config.data.max_length.
@@ -87,6 +88,7 @@ class Task:
     facts: of the labels of the data; no option.
     label_ids: for each name of the labels, the id of the token that it is, or
       None; no option.
+    vocabulary: of the data, or None; no option.
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
@@ -101,6 +103,17 @@ class Task:
   )
   # Of no type that a config reads, so that it is no option.
   label_ids: Any = dataclasses.field(default=(), repr=False, kw_only=True)
+  vocabulary: Any = dataclasses.field(default=None, repr=False, kw_only=True)
+
+  @property
+  def needs_mask_token(self) -> bool:
+    """Whether the model has an embedding of [MASK] beside the vocabulary."""
+    return self.has_mask_token and self.mask_id is None
+
+  @property
+  def mask_id(self) -> int | None:
+    """The id of [MASK] in the vocabulary; None: it has none."""
+    return None if self.vocabulary is None else self.vocabulary.mask
 
   def check(self) -> None:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""

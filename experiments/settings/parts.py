@@ -28,7 +28,8 @@ def encoder(
   """
   names = fields.sizes(model.encoder.entry)
   with _keyed(model):
-    if 'num_heads' in names:
+    has_width = model.encoder.options.get('head_dim')
+    if 'num_heads' in names and not has_width:
       check_heads(model.embed_dim, model.num_heads)
   known: dict[str, Any] = {
     'num_layers': model.num_layers,
@@ -40,7 +41,13 @@ def encoder(
     'dtype': jnp.dtype(model.dtype),
     'position': None,
     'normaliser': None,
+    'experts': None,
   }
+  if model.experts and 'experts' in names:
+    (experts,) = model.experts
+    known['experts'] = experts.make()
+    with experts.checked():
+      known['experts'].check()
   if 'normaliser' in names:
     known['normaliser'] = _normalisers(model)
   if 'block' in names:
@@ -57,14 +64,25 @@ def _normalisers(model) -> Softmax | tuple[Softmax, ...]:
   """The normaliser, or those of a pattern over layers."""
   made = []
   for (call,) in model.normaliser:
-    head_dim = model.embed_dim // model.num_heads
+    head_dim = _head_dim(model)
     made.append(call.make(model.num_heads, head_dim=head_dim))
   return made[0] if len(made) == 1 else tuple(made)
 
 
+def _head_dim(model) -> int:
+  """K."""
+  usual = model.embed_dim // model.num_heads
+  return model.encoder.options.get('head_dim') or usual
+
+
 def _position(model, causal: bool, vocab_size: int | None) -> Position:
   """The position method, or several joined, or a pattern over layers."""
-  sizes = model.embed_dim, model.num_heads, causal
+  options = model.encoder.options
+  width = options.get('token_dim') or model.embed_dim
+  sizes = width, model.num_heads, causal
+  known = {'vocab_size': vocab_size}
+  if options.get('head_dim') or options.get('token_dim'):
+    known['head_width'] = _head_dim(model)
   pattern = []
   for calls_of_layer in model.position:
     pattern.append({})
@@ -75,7 +93,7 @@ def _position(model, causal: bool, vocab_size: int | None) -> Position:
           'query alone; it needs a causal encoder, such as '
           "config.model.encoder = 'attention(causal=True)'"
         )
-      made = call.make(*sizes, vocab_size=vocab_size)
+      made = call.make(*sizes, **known)
       pattern[-1][call.label] = made
   text = calls.text(model.position)
   try:

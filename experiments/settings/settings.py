@@ -40,7 +40,8 @@ from selfattn.blocks import BLOCKS, Block
 from selfattn.contract import Encoder
 from selfattn.dropout import MAX_RATE
 from selfattn.encoders import ENCODERS
-from selfattn.heads import HEADS, Head
+from selfattn.feed_forward import EXPERTS, Experts
+from selfattn.heads import HEADS, TOKEN_HEADS, Head, VocabularyHead
 from selfattn.normalisers import NORMALISERS, Softmax
 from selfattn.pools import POOLS, Pool
 from selfattn.positions import POSITIONS, Position
@@ -67,6 +68,10 @@ class ModelSettings:
   """The classifier.
 
   Attributes:
+    pretrained: folder of a published model, or its name on the Hugging Face
+      hub, whose parameters a run begins with. What its config.json says is the
+      value of each key of this section, and of data.vocabulary, that is not
+      given; empty: none.
     encoder: from token vectors to contextual vectors.
     position: the position method, or several joined by +, as sinusoidal+t5, or
       a pattern of such over layers, as rotary,rotary,none.
@@ -77,10 +82,16 @@ class ModelSettings:
     normaliser: the function from attention scores to weights, or a pattern of
       them over layers.
     block: how attention, feed-forward network and norms make a layer.
+    experts: in place of the feed-forward networks, of which each token has a
+      few; empty: none.
     num_layers: layers of the encoder.
     num_heads: heads of attention; a divisor of embed_dim.
     embed_dim: width of the token vectors.
     mlp_dim: width of the hidden layer of feed-forward layers.
+    vocab_size: rows of the table of token embeddings; 0: those of the
+      vocabulary.
+    num_token_types: learned vectors that are added to tokens by their text of a
+      pair, those of single texts have the first one; 0: two for pairs.
     dropout_rate: dropout rate of embeddings, residual branches, pooled vector
       and head.
     attention_dropout_rate: dropout rate of attention weights.
@@ -92,9 +103,13 @@ class ModelSettings:
       those of words in a file, as file(path=glove.txt, freeze=True).
     pool: how the vectors of the tokens become one.
     head: the classification head, from that vector to logits.
+    token_head: the head of tasks that predict tokens of the vocabulary, with
+      the table of embeddings unless the task says tied=False; empty: that of
+      the task.
     dtype: type of the encoder and of heads on tokens; parameters are float32.
   """
 
+  pretrained: str = ''
   encoder: Call = choice('attention', Table(ENCODERS, Encoder))
   position: tuple[tuple[Call, ...], ...] = choice(
     'sinusoidal',
@@ -106,10 +121,15 @@ class ModelSettings:
     'softmax', Table(NORMALISERS, Softmax, layers=True)
   )
   block: Call = choice('pre', Table(BLOCKS, Block))
+  experts: tuple[Call, ...] = choice(
+    '', Table(EXPERTS, Experts, joins=True, optional=True)
+  )
   num_layers: int = field(2, POSITIVE)
   num_heads: int = field(4, POSITIVE)
   embed_dim: int = field(64, POSITIVE)
   mlp_dim: int = field(128, POSITIVE)
+  vocab_size: int = field(0, at_least(0))
+  num_token_types: int = field(0, at_least(0))
   dropout_rate: float = field(0.1, _RATE)
   attention_dropout_rate: float = field(0.0, _RATE)
   word_dropout_rate: float = field(0.0, _RATE)
@@ -117,6 +137,9 @@ class ModelSettings:
   embeddings: Call = choice('random', Table(EMBEDDINGS, Random))
   pool: Call = choice('mean', Table(POOLS, Pool))
   head: Call = choice('linear', Table(HEADS, Head))
+  token_head: tuple[Call, ...] = choice(
+    '', Table(TOKEN_HEADS, VocabularyHead, joins=True, optional=True)
+  )
   dtype: str = field('float32', one_of(DTYPES))
 
 
@@ -125,7 +148,7 @@ class TrainSettings:
   """The loop of training.
 
   Attributes:
-    steps: updates of the parameters.
+    steps: updates of the parameters; 0: a run of the first ones.
     batch_size: examples per step, over all devices.
     ema_decay: decay of an exponential moving average of the parameters, which
       evaluation then uses; 0: none.
@@ -150,7 +173,7 @@ class TrainSettings:
       same value of each key that differs between its trials; empty: none.
   """
 
-  steps: int = field(2_000, POSITIVE)
+  steps: int = field(2_000, at_least(0))
   batch_size: int = field(64, POSITIVE)
   ema_decay: float = field(0.0, _RATE)
   grad_accum_steps: int = field(0, at_least(0))

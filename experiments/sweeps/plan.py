@@ -36,6 +36,7 @@ from experiments.command.values import (
 )
 from experiments.data import loading
 from experiments.learning.hparams import HParams
+from experiments.settings import open_models
 from experiments.settings import settings as settings_lib
 from experiments.settings.settings import FREE, Settings
 from experiments.training import build, callbacks, compiled, sources
@@ -213,6 +214,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
         shapes[program] = _shapes(spec.settings, loaded[source])
       params = shapes[program]
       spec.settings.optimizer.check_parameters(params)
+      sources.check(spec.settings, params)
       counts[spec.index] = build.count_parameters(params)
     except (UserError, ValueError) as error:
       wrong.append((spec.index, spec.overrides, error))
@@ -239,13 +241,19 @@ def _leaves(config) -> dict[str, object]:
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
   config = json.loads(json.dumps(base))
-  keys = _leaves(base)
+  keys, name = _leaves(base), 'model.pretrained'
+  if name in overrides and config['model']['pretrained']:
+    raise UserError(
+      f'config.{name} is swept, so it must be empty outside of the sweep'
+    )
   for key, value in overrides.items():
     if key not in keys:
       raise UserError(f'config.{key} is not a key{nearest(key, list(keys))}')
     *sections, last = key.split('.')
     functools.reduce(dict.__getitem__, sections, config)[last] = value
-  return config
+  return (
+    open_models.expanded(config, overrides) if name in overrides else config
+  )
 
 
 def _raise_all(wrong: list[tuple[int, Mapping, Exception]], count) -> None:

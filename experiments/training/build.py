@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.command import modules, schema
-from experiments.command.errors import in_file
+from experiments.command.errors import UserError, in_file
 from experiments.learning import parameter_groups, schedules, steps
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
@@ -18,6 +18,7 @@ from experiments.learning.tasks import Task
 from experiments.settings import parts
 from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
+from selfattn.heads import VocabularyHead
 from selfattn.kernels import platform_of
 
 
@@ -43,9 +44,25 @@ def model(
   chosen = settings.model
   made: Task = settings.task.make() if task is None else task
   platform = platform or platform_of(jax.devices()[0])
+  separator = vocab_size - 1
+  if made.vocabulary is not None:
+    separator = made.vocabulary.separator
+  if chosen.vocab_size:
+    if chosen.vocab_size < vocab_size:
+      raise UserError(
+        f'config.model.vocab_size = {chosen.vocab_size} must be 0, or at least '
+        f'{vocab_size}, the ids of config.data.vocabulary'
+      )
+    vocab_size = chosen.vocab_size
   encoder = parts.encoder(chosen, vocab_size, platform)
   parts.check_encoder(chosen, encoder, platform)
   token_head = made.head(vocab_size, num_classes)
+  heads = token_head and {settings.task.name: token_head}
+  if chosen.token_head and made.tied and isinstance(token_head, VocabularyHead):
+    (call,) = chosen.token_head
+    heads = {call.name: call.make(parent=None)}
+    with call.checked():
+      heads[call.name].check()
   classifier = TextClassifier(
     vocab_size=vocab_size,
     num_classes=num_classes,
@@ -56,9 +73,10 @@ def model(
     embed_init_std=chosen.embed_init_std,
     sampling=chosen.position_sampling.make(),
     dtype=jnp.dtype(chosen.dtype),
-    token_head=token_head and {settings.task.name: token_head},
-    has_mask_token=made.has_mask_token,
-    separator=vocab_size - 1 if settings.data.pair_length else None,
+    token_head=heads,
+    has_mask_token=made.needs_mask_token,
+    separator=separator if settings.data.pair_length else None,
+    num_token_types=chosen.num_token_types,
     restarts=chosen.pair_positions == 'restart',
   )
   _check_own(settings, classifier)
@@ -74,7 +92,9 @@ def _check_own(settings: Settings, classifier: TextClassifier) -> None:
   key = jax.eval_shape(lambda: jax.random.key(0))
   try:
     jax.eval_shape(
-      lambda k, ids: classifier.init(k, ids, ids == 0), key, tokens
+      lambda k, ids: classifier.init(k, ids, ids == 0, is_right_padded=True),
+      key,
+      tokens,
     )
   except Exception as error:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]

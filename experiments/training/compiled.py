@@ -180,7 +180,9 @@ def make(
   platform = platform_of(mesh.devices.flat[0])
   ids = {token: index for index, token in enumerate(vocabulary.tokens)}
   label_ids = tuple(map(ids.get, facts.names))
-  task = settings.task.make(facts=facts, label_ids=label_ids)
+  task = settings.task.make(
+    facts=facts, label_ids=label_ids, vocabulary=vocabulary
+  )
   # Its options may name labels, which are known only now.
   with settings.task.checked():
     task.check()

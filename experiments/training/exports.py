@@ -90,7 +90,7 @@ def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
     params = jax.tree.unflatten(structure, [arrays[name] for name in names])
     mask_L = jnp.arange(tokens_L.shape[0]) < length
     logits: Any = classifier.apply(
-      {'params': params}, tokens_L[None], mask_L[None]
+      {'params': params}, tokens_L[None], mask_L[None], is_right_padded=True
     )
     if not isinstance(task, TextTask):
       return logits[0]

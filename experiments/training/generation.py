@@ -85,7 +85,7 @@ class Generator:
       raise UserError(f'max_new_tokens = {max_new_tokens} must be at least 1')
     sampling = Sampling(temperature, top_p, seed)
     sampling.check()
-    ids, _ = encoding.token_ids(self.tokenizer, [prompt])
+    ids, _ = encoding.token_ids(self.tokenizer, [prompt], special=True)
     drawn = list(self.sampled(ids, max_new_tokens, sampling))
     before, whole = (
       self.tokenizer.decode(tokens, skip_special_tokens=False)

@@ -276,7 +276,8 @@ def _with_first_parameters(program: Program, state: State, runs) -> State:
   # Runs that share a program have the same vocabulary and the same vectors.
   settings, workdir = runs[0]
   vectors = sources.vectors_of(settings, workdir.path)
-  if vectors is None and not any(run.train.init_from for run, _ in runs):
+  begins = any(r.train.init_from or r.model.pretrained for r, _ in runs)
+  if vectors is None and not begins:
     return state
   states = program.split(state, len(runs))
   for index, (settings, workdir) in enumerate(runs):

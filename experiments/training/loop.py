@@ -175,9 +175,13 @@ def _loop(
       callbacks.call(callback, group, step, scores, state.eval_params)
 
   has_scores = all(t.writer.has_evaluation(start) for t in group.trials)
-  if start > 0 and due(start, every.eval_every) and not has_scores:
-    # It was interrupted before this evaluation.
+  is_due = due(start, every.eval_every) and (start > 0 or every.steps == 0)
+  if is_due and not has_scores:
+    # It was interrupted before this evaluation, or has no step.
     validate(start)
+  if every.steps == 0:
+    group.flush()
+    group.save(state, {})
   ahead = RunAhead()
   for step in range(start + 1, every.steps + 1):
     batch = program.put_train([batch_of(step - 1) for batch_of in batches])

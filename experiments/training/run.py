@@ -16,7 +16,14 @@ from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import callbacks, compiled, groups, loop, sources
+from experiments.training import (
+  callbacks,
+  compiled,
+  groups,
+  loop,
+  published_exports,
+  sources,
+)
 from experiments.workdir import buckets, locks
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.workdir import Workdir
@@ -62,6 +69,8 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     signals.check()
     program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
     settings.optimizer.check_parameters(program.template.params)
+    if not status.get('step'):
+      sources.check(settings, program.template.params)
     runs = [(config.to_dict(), settings, path)]
     (result,) = run_group(runs, loaded, program, signals)
     assert result is not None, 'a run alone ends with a result or an error'
@@ -103,6 +112,7 @@ def run_group(
     for config, settings, path in runs:
       files = {'config.json': stored.as_text(config)}
       files |= stored.modules_of([settings]) | loaded.files
+      files |= published_exports.files(settings)
       workdir = workdir_lib.open_workdir(
         path, files, settings.digest(), processes.is_first(), len(runs)
       )

@@ -1,8 +1,8 @@
 """What a new run begins with: the parameters of another run, or vectors.
 
-config.train.init_from names a run, whose vocabulary the new run has. This is
-the only place that may load a checkpoint in part. config.model.embeddings gives
-the vectors of words.
+config.train.init_from names a run, whose vocabulary the new run has;
+config.model.pretrained names a published model. This is the only place that may
+load a checkpoint in part. config.model.embeddings gives the vectors of words.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from experiments.command.errors import UserError, at
 from experiments.command.log import log
-from experiments.data import encoding, loading
+from experiments.data import encoding, loading, published
 from experiments.data.vectors import Vectors
 from experiments.data.vocabularies import (
   SEPARATOR,
@@ -28,11 +28,16 @@ from experiments.data.vocabularies import (
   add_separator,
 )
 from experiments.learning.steps import TOKEN_TABLE
-from experiments.settings import stored
+from experiments.settings import open_models, stored
 from experiments.settings.settings import Settings
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import leaves
+from selfattn import pretrained
+from selfattn.pretrained import Model
+from selfattn.pretrained.tensors import check as check_tensors
+from selfattn.pretrained.tensors import read, unused
+from selfattn.pretrained.tensors import sources as parameter_sources
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
 # If the same files were split in another way, the first run may have trained
@@ -157,6 +162,8 @@ def first_params(
 ):
   """The parameters that a run begins with, from those that are drawn.
 
+  Those of config.train.init_from replace those of config.model.pretrained.
+
   Args:
     workdir: of the run, with its vocabulary and labels.
     vectors: that `vectors_of` returns.
@@ -167,6 +174,8 @@ def first_params(
   """
   if settings.train.init_from:
     return _of_run(params, settings, workdir)
+  if settings.model.pretrained:
+    return _of_published(params, settings.model)
   if vectors is None:
     return params
   table = jnp.asarray(leaves(params)[_TABLE])
@@ -201,9 +210,94 @@ def _of_run(params, settings: Settings, workdir: str):
     if not taken:
       some = '; '.join(skipped[:10])
       raise UserError(f'none of its parameters matches: {some}')
-  log(f'loaded parameters from step {step} of {place}: {", ".join(taken)}')
-  log(f'skipped parameters: {", ".join(skipped) or "none"}')
+  _log_taken(f'step {step} of {place}', list(taken), skipped)
   return _with(params, taken)
+
+
+def _log_taken(place: str, taken: list[str], skipped: list[str]) -> None:
+  log(f'loaded parameters from {place}: {", ".join(taken)}')
+  log(f'skipped parameters: {", ".join(skipped) or "none"}')
+
+
+def check(settings: Settings, params) -> None:
+  """UserError for parameters that config.model.pretrained does not fit.
+
+  Args:
+    params: nested shapes.
+  """
+  if name := settings.model.pretrained:
+    with _of_folder(name):
+      _fitting(settings.model, params)
+
+
+def _fitting(model, params) -> tuple[Model, dict, dict]:
+  """(choices, sources, tensors) of a published model that fits parameters.
+
+  ValueError for a tensor of a wrong shape or type, and for one of the layers
+  that would not be used.
+  """
+  folder = published.folder(model.pretrained)
+  chosen = pretrained.read_model(folder)
+  tensors = pretrained.read_tensors(folder)
+  sources = parameter_sources(chosen, params, tensors)
+  changed = open_models.changed(model, chosen)
+  try:
+    check_tensors(sources, params, tensors)
+  except ValueError as error:
+    raise ValueError(
+      f'{error}; given: {changed}' if changed else error
+    ) from None
+  usual = pretrained.abstract_params(pretrained.module(chosen, head='none'))
+  layers = parameter_sources(chosen, usual, tensors)
+  left = [
+    path
+    for path, source in layers.items()
+    if path.startswith('encoder/block_')
+    and '/position/' not in path
+    and path not in sources
+    and source.names[0] in tensors
+  ]
+  if left:
+    raise ValueError(
+      f'{layers[left[0]].names[0]} and {len(left) - 1} more weights of layers '
+      f'would not be used, with {changed}; leave such a key out'
+    )
+  return chosen, sources, tensors
+
+
+def _of_published(params, model):
+  """Parameters, with those of a published model; logs which are loaded."""
+  with _of_folder(model.pretrained):
+    chosen, sources, tensors = _fitting(model, params)
+  values = dict(read(sources, params, tensors, _placed_as(leaves(params))))
+  skipped = [
+    *(f'{p} (not in that model)' for p in leaves(params) if p not in values),
+    *(f'{n} (not in this model)' for n in unused(chosen, sources, tensors)),
+  ]
+  _log_taken(model.pretrained, list(values), skipped)
+  merged = [values.get(name, leaf) for name, leaf in leaves(params).items()]
+  return jax.tree.unflatten(jax.tree.structure(params), merged)
+
+
+def _placed_as(drawn):
+  """A function that puts an array where the drawn one is."""
+
+  def place(path, array):
+    leaf = drawn[path]
+    if not isinstance(leaf, jax.Array):
+      return array
+    return jax.device_put(array.astype(leaf.dtype), leaf.sharding)
+
+  return place
+
+
+@contextlib.contextmanager
+def _of_folder(name: str) -> Iterator[None]:
+  """Turns what a published model raises into a UserError."""
+  try:
+    yield
+  except ValueError as error:
+    raise UserError(f'config.model.pretrained = {name!r}: {error}') from None
 
 
 def _with_separator(table, leaf):

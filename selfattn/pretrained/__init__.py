@@ -4,9 +4,9 @@
     logits_BLV = module.apply(variables, tokens_BL, padding_mask_BL)
 
 A folder has config.json, model.safetensors (or shards of it with their index)
-and, often, tokenizer.json. Each architecture of ARCHITECTURES is a function from
-the fields of config.json to a Model: choices of this package, and a table of
-where the parameters are in the file.
+and, often, tokenizer.json. Each entry of ARCHITECTURES is a function from the
+fields of config.json to a Model: choices of this package, and a table of where
+the parameters are in the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flax import traverse_util
 from selfattn.pretrained import folder as folder_lib
 from selfattn.pretrained import tensors as tensors_lib
 from selfattn.pretrained.architectures import ARCHITECTURES
-from selfattn.pretrained.folder import Config
+from selfattn.pretrained.folder import Config, read_tensors
 from selfattn.pretrained.model import Choice, From, Model, module
 
 Architecture = Callable[[Config], Model]
@@ -79,7 +79,9 @@ def read_model(folder: str, architecture: Architecture | None = None) -> Model:
 
 
 def read_tokenizer(folder: str):
-  """The tokenizer of a folder, which neither pads nor truncates; None: it has none.
+  """The tokenizer of a folder; None: it has none.
+
+  What the file says of padding and of truncation is left out.
 
   Raises:
     ValueError: tokenizer.json cannot be read.
@@ -99,11 +101,27 @@ def read_tokenizer(folder: str):
   return tokenizer
 
 
+def read_pool(folder: str) -> str | None:
+  """The pool of a folder of sentence-transformers; None: it says none."""
+  modes = folder_lib.read_json(folder, os.path.join('1_Pooling', 'config.json'))
+  names = {'cls_token': 'first', 'mean_tokens': 'mean', 'max_tokens': 'max'}
+  names['lasttoken'] = 'last'
+  chosen = [
+    pool for mode, pool in names.items() if modes.get(f'pooling_mode_{mode}')
+  ]
+  return chosen[0] if len(chosen) == 1 else None
+
+
 def usual_head(folder: str) -> str:
-  """The head of the class that wrote a folder: 'vocabulary', 'text' or 'none'."""
+  """The head of the class that wrote a folder: vocabulary, text or none."""
   (kind, *_) = folder_lib.read_config(folder).get('architectures') or ['']
   for head, endings in {
-    'vocabulary': ('ForCausalLM', 'LMHeadModel', 'ForMaskedLM', 'ForPreTraining'),
+    'vocabulary': (
+      'ForCausalLM',
+      'LMHeadModel',
+      'ForMaskedLM',
+      'ForPreTraining',
+    ),
     'text': ('ForSequenceClassification',),
   }.items():
     if kind.endswith(endings):
@@ -130,10 +148,10 @@ def load(
     num_classes: of a head for texts.
     dtype: of the computation; parameters are float32.
     architecture: see `read_model`.
-    key: of the parameters that the file does not have; None: jax.random.key(0).
+    key: of parameters that the file does not have; None: jax.random.key(0).
     place: from the path of a parameter and its array to where it belongs, such
-      as a jax.device_put with a sharding; None: jnp.asarray. Arrays are read one
-      after another.
+      as a jax.device_put with a sharding; None: jnp.asarray. Arrays are read
+      one after another.
 
   Raises:
     ValueError: see `read_model`; a tensor has another shape than config.json
@@ -142,7 +160,7 @@ def load(
   model = read_model(folder, architecture)
   made = module(model, head or usual_head(folder), num_classes, dtype)
   abstract = abstract_params(made)
-  tensors = folder_lib.read_tensors(folder)
+  tensors = read_tensors(folder)
   sources = tensors_lib.sources(model, abstract, tensors)
   tensors_lib.check(sources, abstract, tensors)
   place = place or (lambda _, array: jnp.asarray(array))
@@ -207,9 +225,12 @@ __all__ = [
   'From',
   'Loaded',
   'Model',
+  'abstract_params',
   'load',
   'module',
   'read_model',
+  'read_pool',
+  'read_tensors',
   'read_tokenizer',
   'save',
   'usual_head',

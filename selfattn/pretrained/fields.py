@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfattn.pretrained.folder import Config, mapping
@@ -48,7 +48,7 @@ def gated(name: str) -> str:
   return _GATED[plain]
 
 
-def sizes(c: Config, **renamed: str) -> dict[str, int]:
+def sizes(c: Config, **renamed: str) -> dict[str, Any]:
   """Sizes of a Model, from the names of most config.json files.
 
   Args:
@@ -117,7 +117,18 @@ def rope(
   of_all = mapping(c.get('rope_parameters'))
   given = mapping(of_all.get(kind)) or of_all or mapping(c.get('rope_scaling'))
   scaling = given.get('rope_type') or given.get('type') or 'default'
-  known = {
+  if scaling not in _SCALINGS:
+    raise ValueError(
+      f'config.json: rope_type = {scaling!r} is not supported, only '
+      f'{", ".join(_SCALINGS)} are'
+    )
+  longest = c.get('max_position_embeddings', 1)
+  original = int(
+    c.get('original_max_position_embeddings')
+    or given.get('original_max_position_embeddings')
+    or longest
+  )
+  options = {
     'base': float(given.get('rope_theta') or c.get('rope_theta', base)),
     'fraction': float(
       given.get('partial_rotary_factor')
@@ -125,58 +136,104 @@ def rope(
       or fraction
     ),
   }
-  original = (
-    c.get('original_max_position_embeddings')
-    or given.get('original_max_position_embeddings')
-    or c.get('max_position_embeddings')
-  )
-  factor = given.get('factor')
-  if factor is None and original:
-    factor = c.get('max_position_embeddings', original) / original
+  if scaling == 'default':
+    return options
+  factor = float(given.get('factor') or longest / original)
+  options |= {'scaling': scaling, 'factor': max(factor, 1.0)}
+  # transformers does not look for it in parameters by layer type.
+  truncate = bool((of_all or given).get('truncate', True))
+  more = _SCALINGS[scaling](given, factor)
+  if scaling == 'yarn':
+    more['truncate'] = truncate
+  if scaling in _WITH_ORIGINAL:
+    more['original_length'] = original
+  return options | more
+
+
+def _llama3(given: Mapping[str, Any], factor: float) -> dict[str, Any]:
+  del factor
+  names = ('low_freq_factor', 'high_freq_factor')
+  return {name: float(given[name]) for name in names}
+
+
+def _yarn(given: Mapping[str, Any], factor: float) -> dict[str, Any]:
   options = {
-    'default': lambda: {},
-    'linear': lambda: {'factor': float(factor)},
-    'proportional': lambda: {'factor': float(given.get('factor') or 1.0)},
-    'llama3': lambda: {
-      'factor': float(factor),
-      'original_length': int(original),
-      'low_freq_factor': float(given['low_freq_factor']),
-      'high_freq_factor': float(given['high_freq_factor']),
-    },
-    'yarn': lambda: {
-      'factor': float(factor),
-      'original_length': int(original),
-      'beta_fast': float(given.get('beta_fast') or 32),
-      'beta_slow': float(given.get('beta_slow') or 1),
-      # transformers does not look for it in parameters by layer type.
-      'truncate': bool((of_all or given).get('truncate', True)),
-      'amplitude': _yarn_amplitude(given, factor),
-    },
-    'longrope': lambda: {
-      'factor': max(float(factor), 1.0),
-      'original_length': int(original),
-      'pair_factors': tuple(map(float, given['long_factor'])),
-      'short_factors': tuple(map(float, given['short_factor'])),
-      'amplitude': float(given.get('attention_factor') or 0.0),
-    },
+    'beta_fast': float(given.get('beta_fast') or 32),
+    'beta_slow': float(given.get('beta_slow') or 1),
   }
-  if scaling not in options:
-    raise ValueError(
-      f'config.json: rope_type = {scaling!r} is not supported, only '
-      f'{", ".join(options)} are'
-    )
-  chosen = options[scaling]()
-  name = {} if scaling == 'default' else {'scaling': scaling}
-  return known | name | chosen
-
-
-def _yarn_amplitude(given, factor: float) -> float:
-  """Factor of queries and keys; 0: that of the paper."""
   if given.get('attention_factor') is not None:
-    return float(given['attention_factor'])
-  scales = given.get('mscale'), given.get('mscale_all_dim')
-  if not all(scales):
-    return 0.0
-  log = math.log(max(factor, 1.0))
-  numerator, denominator = (0.1 * scale * log + 1 for scale in scales)
-  return numerator / denominator
+    return options | {'amplitude': float(given['attention_factor'])}
+  upper, lower = given.get('mscale'), given.get('mscale_all_dim')
+  if not upper or not lower:
+    return options
+  log = 0.1 * math.log(max(factor, 1.0))
+  amplitude = (float(upper) * log + 1) / (float(lower) * log + 1)
+  return options | {'amplitude': amplitude}
+
+
+def _longrope(given: Mapping[str, Any], factor: float) -> dict[str, Any]:
+  del factor
+  options: dict[str, Any] = {
+    'pair_factors': tuple(map(float, given['long_factor'])),
+    'short_factors': tuple(map(float, given['short_factor'])),
+  }
+  if given.get('attention_factor') is not None:
+    options['amplitude'] = float(given['attention_factor'])
+  return options
+
+
+def _without_options(given: Mapping[str, Any], factor: float) -> dict[str, Any]:
+  del given, factor
+  return {}
+
+
+# Further options of each scaling, from its parameters and its factor.
+_SCALINGS = {
+  'default': _without_options,
+  'linear': _without_options,
+  'proportional': _without_options,
+  'llama3': _llama3,
+  'yarn': _yarn,
+  'longrope': _longrope,
+}
+_WITH_ORIGINAL = ('llama3', 'yarn', 'longrope')
+
+
+def rope_parameters(
+  options: Mapping[str, Any], max_length: int | None
+) -> dict[str, Any]:
+  """Fields of config.json from options of `rotary`, the inverse of `rope`.
+
+  Args:
+    options: those that differ from their defaults.
+    max_length: the field max_position_embeddings.
+  """
+  scaling = options.get('scaling', 'none')
+  given: dict[str, Any] = {
+    'rope_type': 'default' if scaling == 'none' else scaling,
+    'rope_theta': options.get('base', 10_000.0),
+  }
+  names = {
+    'fraction': 'partial_rotary_factor',
+    'factor': 'factor',
+    'original_length': 'original_max_position_embeddings',
+    'low_freq_factor': 'low_freq_factor',
+    'high_freq_factor': 'high_freq_factor',
+    'beta_fast': 'beta_fast',
+    'beta_slow': 'beta_slow',
+    'truncate': 'truncate',
+    'pair_factors': 'long_factor',
+    'short_factors': 'short_factor',
+    'amplitude': 'attention_factor',
+  }
+  needed = {'llama3': ('low_freq_factor', 'high_freq_factor')}
+  defaults = {'low_freq_factor': 1.0, 'high_freq_factor': 4.0}
+  known = {name: defaults[name] for name in needed.get(scaling, ())}
+  for option, value in {**known, **options}.items():
+    if option in names:
+      given[names[option]] = list(value) if isinstance(value, tuple) else value
+  factor, original = options.get('factor', 1.0), options.get('original_length')
+  fields: dict[str, Any] = {'rope_parameters': given}
+  if scaling in ('yarn', 'longrope') and original and max_length:
+    fields['max_position_embeddings'] = max(max_length, int(original * factor))
+  return fields

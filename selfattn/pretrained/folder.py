@@ -142,7 +142,7 @@ def check_dtype(name: str, tensor: Tensor) -> None:
 
 
 class Config(dict):
-  """Fields of a config.json, some of which are null where they have a default."""
+  """Fields of a config.json; some are null, which means their default."""
 
   def __missing__(self, name: str):
     raise ValueError(f'config.json has no field {name!r}')

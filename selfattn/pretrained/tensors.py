@@ -1,4 +1,4 @@
-"""Parameters of this package and tensors of a file: one table, two directions."""
+"""Parameters here and tensors of a file: one table, two directions."""
 
 from __future__ import annotations
 
@@ -90,9 +90,7 @@ def _row(rows: Mapping[str, str | From], path: str) -> From | None:
   row = From(row) if isinstance(row, str) else row
   has_input = leaf == 'kernel' or '+' in row.name
   transposes = row.transposes and (has_input or path in rows)
-  return dataclasses.replace(
-    row, name=row.name + suffix, transposes=transposes
-  )
+  return dataclasses.replace(row, name=row.name + suffix, transposes=transposes)
 
 
 def _source(path, name, row: From, found, shapes: Shapes) -> Source:
@@ -156,8 +154,10 @@ def _shape(source: Source, shape: tuple[int, ...]) -> tuple[int, ...]:
     shape = shape[1:]
   else:
     shape = (*shape[:-1], source.total)
-  is_turned = source.of.transposes and len(shape) > 1
-  return (*shape[:-2], shape[-1], shape[-2]) if is_turned else shape
+  if not source.of.transposes or len(shape) < 2:
+    return shape
+  *before, rows, columns = shape
+  return (*before, columns, rows)
 
 
 def read(

@@ -64,7 +64,7 @@ CONFIGS = {
     (('--topology=v9:2x2',), "'v9' is not one of v4, v5e, v5p, v6e"),
     (('--topology=v5e-8',), "'v5e-8' is not one of"),
     (('--topology=v5e:8',), 'must end in chips a side, such as v5e:2x2'),
-    (('--topology=v5e:2x2', '--config.train.steps=0'), 'config.train.steps'),
+    (('--topology=v5e:2x2', '--config.train.steps=-1'), 'config.train.steps'),
   ],
 )
 def test_wrong_topologies_are_refused(call_command, arguments, line):

@@ -25,7 +25,10 @@ from experiments.settings.settings import from_config
 TEXTS = ['The film is good .', 'the plot is bad', 'Good plot , good film']
 
 
-@pytest.mark.parametrize('name', VOCABULARIES)
+TRAINED = [n for n, v in VOCABULARIES.items() if not v.is_published]
+
+
+@pytest.mark.parametrize('name', TRAINED)
 def test_special_ids_and_range(name):
   tokenizer = VOCABULARIES[name]().train(TEXTS)
   assert tokenizer.to_str() == VOCABULARIES[name]().train(TEXTS).to_str()

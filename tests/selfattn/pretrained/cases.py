@@ -23,7 +23,5 @@ EAGER_ALONE: dict[str, str] = {}
 COUNTS_PADDING: set[str] = set()
 MASKED: set[str] = set()
 
-TOKENS = [
-  (case, 'masked' if case in MASKED else 'causal') for case in CASES
-]
+TOKENS = [(case, 'masked' if case in MASKED else 'causal') for case in CASES]
 TEXTS = [(case, 'text') for case in CASES]

@@ -71,9 +71,11 @@ def made(tmp_path_factory):
       theirs = oracle.make(kind, head, folder, fields)
       of_head = {'causal': 'vocabulary', 'masked': 'vocabulary'}.get(head, head)
       num_classes = 3
-      known[case, head] = theirs, pretrained.load(
-        folder, of_head, num_classes
-      ), folder
+      known[case, head] = (
+        theirs,
+        pretrained.load(folder, of_head, num_classes),
+        folder,
+      )
     return known[case, head]
 
   return get
@@ -81,6 +83,14 @@ def made(tmp_path_factory):
 
 TOKENS = cases.TOKENS
 TEXTS = cases.TEXTS
+# Fields that say a size, by all names that they have.
+REQUIRED = {
+  'vocab_size',
+  'num_hidden_layers',
+  'num_attention_heads',
+  'hidden_size',
+  'intermediate_size',
+}
 
 
 @pytest.mark.parametrize('attention', ['eager', 'sdpa'])
@@ -185,7 +195,9 @@ def test_gradients(made, case, head):
       continue  # Of experts, which a file has under other names.
     checked += 1
     expected = grad.float().numpy()
-    assert found[name].shape == expected.shape or found[name].size == grad.numel()
+    assert (
+      found[name].shape == expected.shape or found[name].size == grad.numel()
+    )
     close(found[name].reshape(expected.shape), expected, tolerance=1e-3)
   assert checked >= len(want) // 2
 
@@ -216,9 +228,7 @@ def test_what_is_saved_is_read_bit_for_bit(made, case, head, tmp_path):
   assert not info['unexpected_keys']
   ids, mask = oracle.batch('right')
   want = logits_of(theirs, head, ids, mask)
-  np.testing.assert_array_equal(
-    logits_of(again.eval(), head, ids, mask), want
-  )
+  np.testing.assert_array_equal(logits_of(again.eval(), head, ids, mask), want)
 
 
 def test_every_architecture_has_a_case():
@@ -236,9 +246,6 @@ def test_a_field_that_is_left_out_has_its_default(kind):
   want = read(pretrained.Config(full))
   for name in full:
     less = {other: value for other, value in full.items() if other != name}
-    try:
-      found = read(pretrained.Config(less))
-    except ValueError as error:
-      assert name in str(error)
+    if name in REQUIRED:
       continue
-    assert found == want, name
+    assert read(pretrained.Config(less)) == want, name

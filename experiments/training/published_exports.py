@@ -1,0 +1,179 @@
+"""A trained run as a folder that transformers reads, with the same logits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any, cast
+
+from experiments.command import calls
+from experiments.command.errors import UserError
+from experiments.data import published
+from experiments.learning.tasks import Task
+from experiments.learning.text_tasks import TextTask
+from experiments.settings import open_models
+from experiments.settings.settings import Settings
+from experiments.training.evaluation import Evaluated
+from experiments.workdir import workdir as workdir_lib
+from selfattn import pretrained
+from selfattn.pretrained import Config, Model
+from selfattn.pretrained.fields import rope_parameters
+
+# In a workdir, the config.json of config.model.pretrained.
+CONFIG = 'published.json'
+# Ends of names of classes of transformers, by what is predicted.
+_ENDINGS = {
+  'ForCausalLM': 'vocabulary',
+  'LMHeadModel': 'vocabulary',
+  'ForMaskedLM': 'vocabulary',
+  'ForPreTraining': 'vocabulary',
+  'ForSequenceClassification': 'text',
+  'EncoderModel': 'none',
+  'Model': 'none',
+}
+_PROBLEMS = {
+  'classify': 'single_label_classification',
+  'multilabel': 'multi_label_classification',
+  'regression': 'regression',
+}
+
+
+def files(settings: Settings) -> dict[str, str]:
+  """The file of a workdir that an export needs, content by name."""
+  if not settings.model.pretrained:
+    return {}
+  folder = published.folder(settings.model.pretrained)
+  with open(os.path.join(folder, 'config.json'), encoding='utf-8') as file:
+    return {CONFIG: file.read().rstrip()}
+
+
+def write(
+  run: Evaluated,
+  path: str,
+  tokenizer,
+  labels: list[str],
+  output: str,
+  head: str,
+) -> dict[str, Any]:
+  """Writes config.json, model.safetensors and the tokenizer.
+
+  Args:
+    path: workdir of the run.
+    labels: names of the outputs.
+    output: an existing folder.
+    head: 'task', or 'none' to leave the head of the task out.
+
+  Raises:
+    UserError: the format cannot say what the settings are.
+  """
+  config = workdir_lib.read_json(path, CONFIG, {})
+  if not config:
+    raise UserError(
+      'config.model.pretrained is empty: the format of transformers is for '
+      'runs that begin with a published model'
+    )
+  read = pretrained.ARCHITECTURES[config['model_type']]
+  config, model = _said(run.settings, config, read)
+  params: dict[str, Any] = dict(cast(Mapping, run.params))
+  kind, task = 'none', run.program.task
+  if head == 'task':
+    kind = _kind(run.settings, task, model)
+  else:
+    params = {n: x for n, x in params.items() if 'head' not in n}
+  config |= {
+    'architectures': [_class(config, kind, task.is_causal)],
+    'dtype': 'float32',
+  }
+  config.pop('torch_dtype', None)
+  if kind == 'text':
+    config |= _labels(run.settings.task.name, labels)
+  try:
+    pretrained.save(output, model, params, config)
+  except ValueError as error:
+    raise UserError(f'config.model: {error}') from error
+  tokenizer.save(os.path.join(output, 'tokenizer.json'))
+  _copy_others(run.settings.model.pretrained, output)
+  return {'step': run.step, 'task': str(run.settings.task), 'head': kind}
+
+
+def _said(settings: Settings, config: dict, read) -> tuple[dict, Model]:
+  """A config.json that says the settings, and what is read from it."""
+  model = read(Config(config))
+  if not open_models.changed(settings.model, model):
+    return config, model
+  position = settings.model.position
+  if len(position) == 1 and [c.name for c in position[0]] == ['rotary']:
+    length = config.get('max_position_embeddings')
+    config = config | rope_parameters(position[0][0].options, length)
+    for older in ('rope_scaling', 'rope_theta', 'partial_rotary_factor'):
+      config.pop(older, None)
+    model = read(Config(config))
+  if changed := open_models.changed(settings.model, model):
+    raise UserError(
+      f'{changed} cannot be said in a config.json of '
+      f'model_type {config["model_type"]!r}'
+    )
+  return config, model
+
+
+def _kind(settings: Settings, task: Task, model: Model) -> str:
+  """What is predicted; UserError for a head that the format does not have."""
+  if not isinstance(task, TextTask):
+    if settings.model.token_head and task.tied:
+      return 'vocabulary'
+    raise UserError(
+      f'config.task = {settings.task} has a head of its own, which the format '
+      'of transformers does not have; --head=none leaves it out'
+    )
+  values = open_models.values_of(model)
+  for key in ('pool', 'head'):
+    call = getattr(settings.model, key)
+    theirs = calls.parse(values[f'model.{key}'], open_models.table(key), key)
+    if call != theirs:
+      raise UserError(
+        f'config.model.{key} = {call} cannot be said in the format of '
+        f'transformers, whose models have {theirs}; --head=none leaves the '
+        'head of the task out'
+      )
+  return 'text'
+
+
+def _class(config: dict, kind: str, is_causal: bool) -> str:
+  """The class of transformers that has the head."""
+  (before, *_) = config.get('architectures') or ['Model']
+  ending = next(end for end in _ENDINGS if before.endswith(end))
+  if _ENDINGS[ending] == kind:
+    return before
+  of_tokens = 'ForCausalLM' if is_causal else 'ForMaskedLM'
+  new = {
+    'vocabulary': of_tokens,
+    'text': 'ForSequenceClassification',
+    'none': 'Model',
+  }
+  return before.removesuffix(ending) + new[kind]
+
+
+def _labels(name: str, labels: list[str]) -> dict[str, Any]:
+  return {
+    'id2label': dict(enumerate(labels)),
+    'label2id': {label: index for index, label in enumerate(labels)},
+    'num_labels': len(labels),
+    'problem_type': _PROBLEMS.get(name),
+  }
+
+
+def _copy_others(name: str, output: str) -> None:
+  """Copies what else the published folder says of its tokenizer and pooling."""
+  try:
+    folder = published.folder(name)
+  except UserError:
+    return
+  for path, _, names in os.walk(folder):
+    for file in names:
+      relative = os.path.relpath(os.path.join(path, file), folder)
+      is_json = file.endswith('.json') and 'safetensors' not in file
+      target = os.path.join(output, relative)
+      if is_json and not os.path.exists(target) and relative.count(os.sep) < 2:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(os.path.join(path, file), target)
