@@ -22,9 +22,10 @@ _LEAVES = {
   'embedding': 'weight',
   'bias': 'bias',
 }
+# Leaves whose last axes are input and output; those of experts are stacked.
+_MATRICES = ('kernel', 'in', 'gated', 'out')
 _BLOCK = re.compile(r'\bblock_(\d+)\b')
-# Beginnings of paths of heads; each task has a name of its own.
-_TOKEN_HEAD = re.compile(r'^token_head_\w+?/')
+_TOKEN_HEAD = re.compile(r'^token_head_vocabulary/')
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -88,8 +89,7 @@ def _row(rows: Mapping[str, str | From], path: str) -> From | None:
   else:
     return None
   row = From(row) if isinstance(row, str) else row
-  has_input = leaf == 'kernel' or '+' in row.name
-  transposes = row.transposes and (has_input or path in rows)
+  transposes = row.transposes and leaf in _MATRICES
   return dataclasses.replace(row, name=row.name + suffix, transposes=transposes)
 
 

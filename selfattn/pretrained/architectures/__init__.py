@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from selfattn.pretrained.architectures import llama
+from selfattn.pretrained.architectures import bert, llama
 from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Model
 
 ARCHITECTURES: dict[str, Callable[[Config], Model]] = {
+  'bert': bert.bert,
   'llama': llama.llama,
 }

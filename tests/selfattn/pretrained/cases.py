@@ -6,6 +6,7 @@ beside those of `oracle.TINY`.
 
 GQA = {'num_key_value_heads': 2}
 CASES = {
+  'bert': ('bert', {}),
   'llama': ('llama', GQA),
   'llama_biases': ('llama', {
     'attention_bias': True, 'mlp_bias': True, 'head_dim': 6,
@@ -20,8 +21,8 @@ CASES = {
 # Cases that are compared with the eager attention of transformers alone.
 EAGER_ALONE: dict[str, str] = {}
 # Architectures whose positions count padding, unless they are given.
-COUNTS_PADDING: set[str] = set()
-MASKED: set[str] = set()
+COUNTS_PADDING: set[str] = {'bert'}
+MASKED: set[str] = {'bert'}
 
 TOKENS = [(case, 'masked' if case in MASKED else 'causal') for case in CASES]
 TEXTS = [(case, 'text') for case in CASES]
