@@ -52,6 +52,8 @@ class Stack(Encoder):
       and loop over it, for deep stacks; with a cache, every block is compiled.
     remat: whether to recompute each block in the backward pass, which saves
       memory.
+    share_layers: whether all layers have the same parameters (Lan et al. 2020,
+      section 3.1), those of block_0.
     token_dim: width of the embeddings of tokens and positions, which a linear
       map takes to D (Lan et al. 2020, section 3.1); 0: D, without a map.
     input_scale: factor of the embeddings of tokens.
@@ -71,6 +73,7 @@ class Stack(Encoder):
   causal: bool = False
   scan: bool = False
   remat: bool = False
+  share_layers: bool = False
   token_dim: int = 0
   input_scale: float = 1.0
   input_norm: bool = False
@@ -83,6 +86,12 @@ class Stack(Encoder):
       'num_layers',
       self.num_layers,
       f'at least {longest}, the layers of a pattern',
+    )
+    require(
+      not self.share_layers or longest == 1,
+      'share_layers',
+      self.share_layers,
+      'False with a pattern over layers',
     )
 
   def unsupported_cls(self, num_tokens):
@@ -213,8 +222,15 @@ class Stack(Encoder):
       carry = self._scan(carry, of_all, scanned)
     for index in range(scanned, self.num_layers):
       sows = sow_layers is None or index in sow_layers
-      run = self._block(index, width, f'block_{index}', self, cache_len, sows)
-      carry, _ = run(carry, index, of_all)
+
+      def run(module, carry, index=index, sows=sows):
+        name = f'block_{index}'
+        block = self._block(index, width, name, module, cache_len, sows)
+        return block(carry, index, of_all)[0]
+
+      if self.share_layers and index:
+        run = nn.map_variables(run, 'params', trans_in_fn=_as(f'block_{index}'))
+      carry = run(self, carry)
     return carry[0]
 
   def _scan(self, carry, of_all: OfAllLayers, num_layers: int):
@@ -229,11 +245,15 @@ class Stack(Encoder):
       return carry, None
 
     in_axes: Any = (0, nn.broadcast)
+    axes = {'params': 0, 'intermediates': 0}
+    if self.share_layers:
+      del axes['params']
 
     def all_periods(module, carry):
       scan = nn.scan(
         one_period,
-        variable_axes={'params': 0, 'intermediates': 0},
+        variable_axes=axes,
+        variable_broadcast='params' if self.share_layers else False,
         split_rngs={'params': False},
         in_axes=in_axes,
         length=num_layers // size,
@@ -262,7 +282,8 @@ class Stack(Encoder):
         }
       }
 
-    run = nn.map_variables(all_periods, 'params', trans_in_fn=stacked)
+    trans_in_fn = _as('block_0') if self.share_layers else stacked
+    run = nn.map_variables(all_periods, 'params', trans_in_fn=trans_in_fn)
     if self.is_mutable_collection('intermediates'):
       run = nn.map_variables(
         run,
@@ -338,3 +359,8 @@ class Stack(Encoder):
     """Weights and zeros for the first layer's values; see blocks.Block."""
     del shape_BLD
     return None, None
+
+
+def _as(name: str):
+  """From the parameters of a stack to those of one block, those of block_0."""
+  return lambda tree: {'params': {name: tree.get('params', {})['block_0']}}

@@ -324,3 +324,57 @@ def browser():
   opened = webdriver.Chrome(options=options, service=Service(driver))
   yield opened
   opened.quit()
+
+
+WORDS = ('[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]')
+# Of a tiny BERT.
+PUBLISHED = {
+  'architectures': ['BertModel'],
+  'model_type': 'bert',
+  'vocab_size': 90,
+  'hidden_size': 16,
+  'intermediate_size': 24,
+  'num_hidden_layers': 2,
+  'num_attention_heads': 2,
+  'max_position_embeddings': 70,
+}
+
+
+@pytest.fixture(scope='session')
+def published_bert(tmp_path_factory):
+  """The folder of a tiny BERT with drawn weights and a tokenizer of words."""
+  import itertools
+
+  import tokenizers
+  from tokenizers import models, pre_tokenizers, processors
+
+  from experiments.data import word_order
+  from selfattn import pretrained
+
+  folder = str(tmp_path_factory.mktemp('published'))
+  model = pretrained.ARCHITECTURES['bert'](pretrained.Config(PUBLISHED))
+  module = pretrained.module(model, 'text', 1)
+  shapes = pretrained.abstract_params(module)
+  rng = np.random.default_rng(5)
+  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape), shapes)
+  params = jax.tree.map(lambda x: x.astype(np.float32), params)
+  params['head'] = {'dense': params['head']['dense']}
+  pretrained.save(folder, model, params, PUBLISHED)
+  pairs = itertools.islice(word_order.twin_pairs(200, 0), 200)
+  texts = itertools.chain.from_iterable(pairs)
+  words = sorted({word for text in texts for word in text.split()})
+  ids = {word: n for n, word in enumerate([*WORDS, *words])}
+  assert len(ids) <= PUBLISHED['vocab_size']
+  tokenizer = tokenizers.Tokenizer(models.WordLevel(ids, unk_token='[UNK]'))
+  tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+  tokenizer.add_special_tokens(list(WORDS))
+  tokenizer.post_processor = processors.TemplateProcessing(
+    single='[CLS] $A [SEP]',
+    pair='[CLS] $A [SEP] $B:1 [SEP]:1',
+    special_tokens=[('[CLS]', 1), ('[SEP]', 2)],
+  )
+  # As the file of all-MiniLM-L6-v2 has it; neither may be believed.
+  tokenizer.enable_truncation(6)
+  tokenizer.enable_padding(length=6)
+  tokenizer.save(os.path.join(folder, 'tokenizer.json'))
+  return folder

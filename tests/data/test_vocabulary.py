@@ -18,6 +18,7 @@ from experiments.data.vocabularies import (
   VOCABULARIES,
   Byte,
   BytePair,
+  Vocabulary,
   Word,
 )
 from experiments.settings.settings import from_config
@@ -153,3 +154,29 @@ class Bare(Tokenization):
   config.data.vocabulary = 'bare:Bare'
   with pytest.raises(UserError, match=r"vocabulary = bare:Bare: .*'a', 'b'"):
     loading.load(from_config(config).data, '')
+
+
+def test_a_published_tokenizer_keeps_its_last_token_in_truncated_texts(
+  published_bert,
+):
+  tokenizer = VOCABULARIES['published'](path=published_bert).train(())
+  text = 'the script looked dull but the idea felt fresh'
+  examples, is_truncated = encoding.encode(tokenizer, [text, 'the'], 5)
+  assert is_truncated.tolist() == [True, False]
+  rows = [
+    examples.tokens[start : start + length].tolist()
+    for start, length in zip(examples.starts, examples.lengths, strict=True)
+  ]
+  first = [tokenizer.token_to_id(word) for word in text.split()[:3]]
+  assert rows == [[1, *first, 2], [1, tokenizer.token_to_id('the'), 2]]
+
+
+def test_pairs_are_as_a_published_tokenizer_writes_them(published_bert):
+  tokenizer = VOCABULARIES['published'](path=published_bert).train(())
+  examples, _ = encoding.encode(tokenizer, [('the idea', 'the script')], 9)
+  ids = [tokenizer.token_to_id(word) for word in ('the', 'idea', 'script')]
+  the, idea, script = ids
+  assert examples.tokens[:-1].tolist() == [1, the, idea, 2, the, script, 2]
+  vocabulary = Vocabulary.of(tokenizer)
+  assert (vocabulary.separator, vocabulary.mask) == (2, 4)
+  assert vocabulary.special == (0, 1, 2, 3, 4)

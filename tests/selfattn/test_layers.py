@@ -347,3 +347,61 @@ def test_a_bias_of_some_heads_is_sown_as_that_of_all():
 def test_heads_that_are_not_there_are_refused(parts, said):
   with pytest.raises(ValueError, match=said):
     positions.joined({name: make(name, heads=n) for name, n in parts.items()})
+
+
+# --- parameters that layers share ---------------------------------------------
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_shared_layers_are_a_plain_stack_of_equal_ones(form):
+  """Outputs, gradients and sown weights; per-layer positions are shared."""
+  position = make('t5', shared=False)
+  plain, shared = (
+    stack(position, share_layers=shares, **FORMS[form])
+    for shares in (False, True)
+  )
+  params = drawn(shared)
+  assert set(params) == {'block_0'}
+  copies = {f'block_{n}': params['block_0'] for n in range(5)}
+
+  def run(encoder, params):
+    def loss(params):
+      y, sown = encoder.apply(
+        {'params': params}, X, TOKENS, mutable=['intermediates']
+      )
+      weights = [
+        sown['intermediates'][f'block_{n}']['attention']['weights'][0]
+        for n in range(5)
+      ]
+      return jnp.sum(jnp.sin(y)), (y, jnp.stack(weights))
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+
+  (_, want), of_copies = run(plain, copies)
+  (_, found), (grads) = run(shared, params)
+  total = jax.tree.map(lambda *leaves: sum(leaves), *of_copies.values())
+  for a, b in zip(
+    jax.tree.leaves((found, grads['block_0'])),
+    jax.tree.leaves((want, total)),
+    strict=True,
+  ):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_shared_layers_have_caches_of_their_own():
+  encoder = stack(make('rotary'), share_layers=True)
+  params, cache, parts = drawn(encoder), {}, []
+  for part in (slice(0, 4), slice(4, L)):
+    y, cache = encoder.apply(
+      {'params': params, **cache}, X[:, part], cache_len=L, mutable=['cache']
+    )
+    parts.append(y)
+  assert len(cache['cache']) == 6
+  whole = encoder.apply({'params': params}, X)
+  np.testing.assert_allclose(jnp.concatenate(parts, 1), whole, atol=2e-5)
+
+
+def test_shared_layers_have_no_pattern():
+  encoder = stack(num_layers=4, share_layers=True, window=((), (1, 0)))
+  with pytest.raises(ValueError, match='share_layers = True must be False'):
+    encoder.check(D, drops_weights=False, platform=None)

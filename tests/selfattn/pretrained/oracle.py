@@ -57,6 +57,9 @@ def randomise(model) -> None:
   for name, x in [*model.named_parameters(), *model.named_buffers()]:
     if name not in persistent or not x.is_floating_point() or id(x) in tied:
       continue
+    is_frozen = isinstance(x, torch.nn.Parameter) and not x.requires_grad
+    if is_frozen or name.endswith('inv_freq'):
+      continue  # Angles of positions.
     tied.add(id(x))
     scale = 0.5 if x.ndim < 2 else 1.5 / np.sqrt(x.shape[-1])
     draw = torch.randn(x.shape, generator=generator) * scale
