@@ -21,6 +21,15 @@ PATHS = sorted(
 SENTENCES = ['a fine film', 'the plot , however , is dull', 'so it goes on']
 
 
+# Configs that read the data of another one.
+FINE_TUNED = {
+  'minilm': 'trec',
+  'minilm_sst2': 'sst2_sentences',
+  'minilm_mr': 'mr',
+  'minilm_mrpc': 'mrpc',
+}
+
+
 def table(path, labels, delimiter, header=None, columns=1):
   lines = [header] if header else []
   for label in labels:
@@ -34,6 +43,7 @@ def table(path, labels, delimiter, header=None, columns=1):
 
 def write_files(name, folder):
   """Small files in the format that the header of a config describes."""
+  name = FINE_TUNED.get(name, name)
   if name == 'trec':
     for split in ('train', 'test'):
       labels = ('DESC:manner', 'NUM:date', 'DESC:def')

@@ -114,6 +114,27 @@ def make_x_transformers_step(
   return _torch_step(wrapper, logits, tokens, targets, model.dtype)
 
 
+def make_transformers_step(fields, tokens, targets) -> Callable:
+  """A training step of a classifier of texts of transformers.
+
+  Args:
+    fields: of its config.json.
+  """
+  import torch
+  import transformers
+
+  torch.manual_seed(0)
+  config = transformers.AutoConfig.for_model(**fields)
+  config.num_labels = NUM_CLASSES
+  classes = transformers.AutoModelForSequenceClassification
+  model = classes.from_config(config).to(set_up_torch()).train()
+
+  def logits(x):
+    return model(input_ids=x).logits
+
+  return _torch_step(model, logits, tokens, targets, 'float32')
+
+
 def _torch_step(module, logits, tokens, targets, dtype: str) -> Callable:
   """A step of fused AdamW on the mean loss; `logits` has one row per target."""
   import torch

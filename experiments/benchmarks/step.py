@@ -4,12 +4,14 @@ The tutorial's classifier is one block of post-norm self-attention with 8 heads,
 a feed-forward network four times as wide, mean pooling, dropout 0.1 and Adam,
 at several shapes. The default config's classifier is measured on its longest
 texts, and the language model of configs/language_model.py, with sinusoidal
-positions, on windows of its bytes. On a GPU, there is a language model of the
+positions, on windows of its bytes. MiniLM is the encoder of all-MiniLM-L6-v2,
+with drawn weights, fine-tuned with the recipe of configs/minilm.py. On a GPU, there is a language model of the
 size of GPT-2 small in bfloat16, too. Texts have no padding.
 
 `ours` is this package, `without dropout` the same at rate 0. `pytorch` is its
 encoder layers, eager, with fused attention and a fused optimizer; on a GPU,
-`pytorch, compiled` is a language model by torch.compile. `matmuls` is a lower
+`pytorch, compiled` is a language model by torch.compile. `transformers` is the
+same model in transformers, eager. `matmuls` is a lower
 bound: the time of the matmuls of one step at the rate that this machine reaches
 on a large square one.
 """
@@ -31,8 +33,10 @@ from experiments.command.log import log
 from experiments.data.batches import Batch
 from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
+from experiments.settings import open_models
 from experiments.settings.settings import Settings, from_config
 from experiments.training import compiled
+from selfattn import pretrained
 
 # Sizes of the tutorial: (batch, length, vocabulary, width).
 SHAPES = (
@@ -40,6 +44,12 @@ SHAPES = (
   (32, 50, 10_000, 256),
   (32, 128, 10_000, 256),
 )
+# MiniLM as its config.json describes it, and lengths of texts.
+MINILM = {
+  'model_type': 'bert', 'vocab_size': 30_522, 'hidden_size': 384,
+  'intermediate_size': 1536, 'num_hidden_layers': 6, 'num_attention_heads': 12,
+}  # fmt: skip
+MINILM_LENGTHS = (16, 64)
 # Vocabulary size and length, of the default data, of windows of bytes and of
 # those of GPT-2.
 _DEFAULT_DATA, _WINDOWS, _LARGE_WINDOWS = (73, 17), (258, 128), (50_257, 1024)
@@ -53,7 +63,7 @@ _SQUARE, _SQUARE_OF_GPUS = 2048, 8192
 
 def measure(values) -> list[dict]:
   """One row per model, size and library; ratios are to ours."""
-  for name in ('torch', 'x_transformers'):
+  for name in ('torch', 'x_transformers', 'transformers'):
     if not peers.installed(name):
       log(f'not installed: {name}')
   rows = functools.partial(_rows, values.repetitions)
@@ -65,10 +75,23 @@ def measure(values) -> list[dict]:
   config = load_config('configs/language_model.py')
   config.model.position = 'sinusoidal'
   measured += rows('language model', config, *_WINDOWS)
+  for length in MINILM_LENGTHS:
+    sizes = MINILM['vocab_size'], length
+    measured += rows('MiniLM', _minilm(), *sizes)
   if jax.default_backend() == 'gpu':
     config.update_from_flattened_dict(_LARGE)
     measured += rows('GPT-2 small', config, *_LARGE_WINDOWS)
   return measured
+
+
+def _minilm():
+  """The config of MiniLM's fine-tuning."""
+  config: Any = load_config('configs/minilm.py')
+  model = pretrained.ARCHITECTURES['bert'](pretrained.Config(MINILM))
+  values = open_models.values_of(model) | {'data.max_length': 64}
+  config.update_from_flattened_dict(values)
+  config.data.source = 'word_order'
+  return config
 
 
 def _tutorial(batch: int, width: int):
@@ -136,6 +159,12 @@ def _steps(
     config.model.dropout_rate = 0.0
     other = make_step(from_config(config), tokens, labels, vocab_size)
     steps['without dropout'] = other
+  if config.model.head.startswith('mlp'):
+    if peers.installed('transformers'):
+      steps['transformers'] = peers.make_transformers_step(
+        MINILM, tokens, labels
+      )
+    return steps
   if is_causal:
     tokens, labels = tokens[:, :-1], tokens[:, 1:]
   if peers.installed('torch'):
