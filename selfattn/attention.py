@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -31,6 +32,7 @@ from selfattn.projections import (
   NORMED,
   dense,
   gate,
+  normalised,
   project,
 )
 from selfattn.tokens import Tokens, sides, without_padding
@@ -55,6 +57,8 @@ class Attention(nn.Module):
       2023); 0: num_heads.
     use_bias: whether the four projections have a bias, and a gate.
     use_out_bias: whether the output projection has one; None: as the others.
+    use_key_bias: whether that of keys has one; None: as the others. It changes
+      no weights, unless a position method reads keys.
     kernel_init: initial values of their kernels, one of KERNEL_INITS.
     position: a method of selfattn.positions with the same `causal`, or None.
     normaliser: one of selfattn.normalisers, or None: softmax.
@@ -64,6 +68,10 @@ class Attention(nn.Module):
       (Henry et al. 2020; with learned scales).
     qk_norm_kind: the norm, one of selfattn.norms.NORMS.
     qk_norm_over: one of NORMED: what it is over.
+    qk_norm_after_rotation: whether that norm follows the rotation instead
+      (Hunyuan); without learned scales, it is the same.
+    clip_qkv: bound of queries, keys and values, which are clipped to it before
+      that norm (MosaicML 2023, MPT); 0: none.
     output_gate: one of OUTPUT_GATES. The outputs of the heads are multiplied by
       a function of a linear map of the queries' input (Qiu et al. 2025): one
       gate a head, or one a channel.
@@ -82,6 +90,7 @@ class Attention(nn.Module):
   num_kv_heads: int = 0
   use_bias: bool = True
   use_out_bias: bool | None = None
+  use_key_bias: bool | None = None
   kernel_init: str = 'xavier'
   position: Position | None = None
   normaliser: Softmax | None = None
@@ -91,6 +100,8 @@ class Attention(nn.Module):
   qk_norm: bool = False
   qk_norm_kind: str = 'rms'
   qk_norm_over: str = 'head'
+  qk_norm_after_rotation: bool = False
+  clip_qkv: float = 0.0
   output_gate: str = 'none'
   gate_activation: str = 'sigmoid'
   eps: float = 1e-6
@@ -239,6 +250,9 @@ class Attention(nn.Module):
     if isinstance(normaliser, Softmax):
       params = self._of_layer('normaliser', normaliser.init)
       normaliser = normaliser.at(layer)
+    after_rotation = None
+    if self.qk_norm and self.qk_norm_after_rotation:
+      after_rotation = functools.partial(normalised, self)
     return attend(
       *q_k_v,
       causal=self.causal,
@@ -246,6 +260,7 @@ class Attention(nn.Module):
       normaliser=normaliser,
       normaliser_params=params,
       scale=self.scale or None,
+      after_rotation=after_rotation,
       softcap=self.softcap,
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,

@@ -50,7 +50,7 @@ class TextClassifier(nn.Module):
       included in the first one (Devlin et al. 2019, section 3). None: each row
       is one text.
     num_token_types: number of such vectors; tokens of a single text have the
-      first one. 0: two for pairs, none otherwise.
+      first one. 0: none; -1: two for pairs, none otherwise.
     restarts: whether the positions of the second text of a pair begin where
       those of the first do; False: they run on.
   """
@@ -68,7 +68,7 @@ class TextClassifier(nn.Module):
   token_head: Mapping[str, nn.Module] | None = None
   has_mask_token: bool = False
   separator: int | None = None
-  num_token_types: int = 0
+  num_token_types: int = -1
   restarts: bool = False
 
   @property
@@ -155,7 +155,10 @@ class TextClassifier(nn.Module):
     is_second_BL = None
     if self.separator is not None:
       is_second_BL = _is_second(tokens_BL, self.separator)
-    if count := self.num_token_types or 2 * (is_second_BL is not None):
+    count = self.num_token_types
+    if count < 0:
+      count = 0 if is_second_BL is None else 2
+    if count:
       types = nn.Embed(count, width, embedding_init=init, name='token_type')
       type_BL = token_types_BL
       if type_BL is None and count > 1:

@@ -39,6 +39,8 @@ class AttentionEncoder(Stack):
       all; -1: all of that side. Several such are a pattern over layers.
     use_bias: whether the projections of attention have a bias, and its gate.
     use_out_bias: whether the output projection has one; None: as the others.
+    use_key_bias: whether that of keys has one; None: as the others. It changes
+      no weights, unless a position method reads keys.
     scale: factor of the scores; 0: the inverse square root of the width of a
       head.
     qk_norm: whether queries and keys are normalised.
@@ -46,6 +48,10 @@ class AttentionEncoder(Stack):
     qk_norm_over: what that norm is over: head, the channels of a head by scales
       that all heads share; each_head, by scales of its own; all_heads, all
       channels.
+    qk_norm_after_rotation: whether that norm follows the rotation of a position
+      method instead (Hunyuan); without learned scales, it is the same.
+    clip_qkv: bound c of queries, keys and values, which are clipped to between
+      -c and c (MosaicML 2023, MPT); 0: none.
     output_gate: whether the output of attention is gated by its input, a gate
       for each head or for each channel.
     gate_activation: function of the gates, sigmoid or softplus.
@@ -67,10 +73,13 @@ class AttentionEncoder(Stack):
   window: tuple = ()
   use_bias: bool = True
   use_out_bias: bool | None = None
+  use_key_bias: bool | None = None
   scale: float = 0.0
   qk_norm: bool = False
   qk_norm_kind: str = 'rms'
   qk_norm_over: str = 'head'
+  qk_norm_after_rotation: bool = False
+  clip_qkv: float = 0.0
   output_gate: str = 'none'
   gate_activation: str = 'sigmoid'
   value_residual: bool = False
@@ -128,12 +137,10 @@ class AttentionEncoder(Stack):
       self.window,
       '() or (left, right), each at least -1, or several such, one a layer',
     )
-    require(
-      0 <= self.softcap < float('inf'),
-      'softcap',
-      self.softcap,
-      'at least 0 and finite',
-    )
+    for option in ('softcap', 'clip_qkv'):
+      value = getattr(self, option)
+      is_bound = 0 <= value < float('inf')
+      require(is_bound, option, value, 'at least 0 and finite')
     for normaliser in self.normalisers:
       kind = type(normaliser).__name__
       require(
@@ -239,10 +246,13 @@ _OF_ATTENTION = (
   'num_kv_heads',
   'use_bias',
   'use_out_bias',
+  'use_key_bias',
   'scale',
   'qk_norm',
   'qk_norm_kind',
   'qk_norm_over',
+  'qk_norm_after_rotation',
+  'clip_qkv',
   'output_gate',
   'gate_activation',
   'softcap',

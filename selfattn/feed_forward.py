@@ -88,7 +88,8 @@ class Experts:
 
   A router scores all experts by a linear map of the token. The token's output
   is the sum of the outputs of those with the highest scores, times the scores.
-  There is no capacity: no token is dropped.
+  There is no capacity: no token is dropped. Every expert computes every token,
+  and most of it has weight 0: exact and simple, at the cost of all experts.
 
   Attributes:
     count: number of experts.
@@ -203,16 +204,8 @@ class ExpertNetwork(nn.Module):
   def __call__(self, x_BLD: jax.Array) -> jax.Array:
     """Vectors (B, L, D)."""
     options, D = self.experts, x_BLD.shape[-1]
-    x_TD = x_BLD.reshape(-1, D)
-    index_TN, weight_TN = self._chosen(x_TD)
-    # Rows of one expert after those of another, for matmuls of groups of rows.
-    order = jnp.argsort(index_TN.reshape(-1))
-    expert_of = index_TN.reshape(-1)[order]
-    token_of = order // options.chosen
-    sizes = jnp.zeros(options.count, jnp.int32).at[expert_of].add(1)
-    rows = self._rows(x_TD[token_of], expert_of, sizes)
-    rows *= weight_TN.reshape(-1, 1)[order].astype(rows.dtype)
-    y_TD = jnp.zeros_like(x_TD, dtype=rows.dtype).at[token_of].add(rows)
+    x_TD = x_BLD.reshape(-1, D).astype(self.maps.dtype)
+    y_TD = self._mixed(x_TD, self._weights(x_TD))
     if options.shared_dim:
       shared_TD = network(self.maps, 'shared', options.shared_dim, x_TD)
       if options.shared_gate:
@@ -221,8 +214,8 @@ class ExpertNetwork(nn.Module):
       y_TD += shared_TD
     return y_TD.reshape(x_BLD.shape)
 
-  def _chosen(self, x_TD: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Numbers of the experts of each token, and their weights, float32."""
+  def _weights(self, x_TD: jax.Array) -> jax.Array:
+    """Weights of all experts for each token, float32; 0 but for the chosen."""
     options = self.experts
     router = nn.Dense(
       options.count,
@@ -238,32 +231,38 @@ class ExpertNetwork(nn.Module):
       shape = (options.count,)
       ranked_TE += self.param('correction', zeros, shape, jnp.float32)[None]
     _, index_TN = jax.lax.top_k(ranked_TE, options.chosen)
-    weight_TN = jnp.take_along_axis(scores_TE, index_TN, axis=1)
+    is_chosen_TE = jax.nn.one_hot(index_TN, options.count).sum(axis=1)
+    weight_TE = scores_TE * is_chosen_TE
     if options.renormalises:
-      total_T1 = weight_TN.sum(axis=1, keepdims=True)
-      weight_TN /= jnp.maximum(total_T1, jnp.finfo(jnp.float32).tiny)
-    return index_TN, weight_TN * options.scale
+      total_T1 = weight_TE.sum(axis=1, keepdims=True)
+      weight_TE /= jnp.maximum(total_T1, jnp.finfo(jnp.float32).tiny)
+    return weight_TE * options.scale
 
-  def _rows(self, x: jax.Array, expert_of: jax.Array, sizes) -> jax.Array:
-    """Each row of `x` after the network of its expert."""
-    maps, count, D = self.maps, self.experts.count, x.shape[-1]
+  def _mixed(self, x_TD: jax.Array, weight_TE: jax.Array) -> jax.Array:
+    """The weighted sum of what all experts make of each token, (T, D)."""
+    maps, count, D = self.maps, self.experts.count, x_TD.shape[-1]
+    # The first axis counts experts, and is no part of the fan in.
+    init = nn.initializers.variance_scaling(
+      1.0, 'fan_avg', 'uniform', batch_axis=(0,)
+    )
 
-    def mapped(name, rows, features):
-      # The first axis counts experts, and is no part of the fan in.
-      init = nn.initializers.variance_scaling(
-        1.0, 'fan_avg', 'uniform', batch_axis=(0,)
-      )
-      shape = (count, rows.shape[-1], features)
-      kernel = self.param(name, init, shape, jnp.float32)
-      rows = jax.lax.ragged_dot(rows, kernel.astype(rows.dtype), sizes)
+    def kernel(name, *shape):
+      values = self.param(name, init, (count, *shape), jnp.float32)
+      return values.astype(x_TD.dtype)
+
+    def bias(name, features):
       if not maps.use_bias:
-        return rows
+        return 0
       zeros, shape = nn.initializers.zeros, (count, features)
-      bias = self.param(f'{name}_bias', zeros, shape, jnp.float32)
-      return rows + bias[expert_of].astype(rows.dtype)
+      values = self.param(f'{name}_bias', zeros, shape, jnp.float32)
+      return values[None].astype(x_TD.dtype)
 
-    x = x.astype(maps.dtype)
-    hidden = [mapped('in', x, self.dim)]
-    if maps.kind in GATED:
-      hidden.append(mapped('gated', x, self.dim))
-    return mapped('out', FEED_FORWARDS[maps.kind](*hidden), D)
+    hidden = [
+      jnp.einsum('TD,EDF->TEF', x_TD, kernel(name, D, self.dim))
+      + bias(name, self.dim)
+      for name in ('in', 'gated')[: 1 + (maps.kind in GATED)]
+    ]
+    h_TEF = FEED_FORWARDS[maps.kind](*hidden)
+    y_TED = jnp.einsum('TEF,EFD->TED', h_TEF, kernel('out', self.dim, D))
+    y_TED = y_TED + bias('out', D)
+    return jnp.einsum('TED,TE->TD', y_TED, weight_TE.astype(x_TD.dtype))

@@ -39,11 +39,12 @@ class Offset(nn.Module):
     options |= {'use_bias': False} if self.centers else {}
     norm = nn.LayerNorm if self.centers else nn.RMSNorm
     dtype, zeros = self.dtype or x.dtype, nn.initializers.zeros
-    shape = x.shape[-1:]
-    scale = self.param('scale', zeros, shape, jnp.float32)
+    shape, axes = x.shape[-1:], (1,) * (x.ndim - 1)
+    scale = self.param('scale', zeros, shape, jnp.float32).reshape(*axes, -1)
     x = norm(dtype=jnp.float32, **options)(x) * (1 + scale)
     if self.centers:
-      x += self.param('bias', zeros, shape, jnp.float32)
+      bias = self.param('bias', zeros, shape, jnp.float32)
+      x += bias.reshape(*axes, -1)
     return x.astype(dtype)
 
 

@@ -39,10 +39,25 @@ class Pool(nn.Module):
 
 
 class Mean(Pool):
-  """Mean over tokens."""
+  """Mean over tokens.
 
+  Attributes:
+    hidden_dim: width of a dense layer with GELU whose outputs are averaged, as
+      the `late` pooling of EuroBERT has it; 0: the vectors are.
+  """
+
+  hidden_dim: int = 0
+
+  def check(self):
+    require(self.hidden_dim >= 0, 'hidden_dim', self.hidden_dim, 'at least 0')
+
+  @nn.compact
   def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
-    """(B, D)."""
+    """(B, D), or (B, hidden_dim)."""
+    if self.hidden_dim:
+      x_BLD = _without_padding(x_BLD, padding_mask_BL)
+      h_BLS = nn.Dense(self.hidden_dim, name='dense')(x_BLD)
+      x_BLD = nn.gelu(h_BLS, approximate=False)
     x_BLD = _without_padding(x_BLD, padding_mask_BL)
     count_B1 = padding_mask_BL.sum(axis=1, keepdims=True)
     return x_BLD.sum(axis=1) / jnp.maximum(count_B1, 1)

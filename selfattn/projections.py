@@ -24,9 +24,13 @@ def project(
   head_dim = width_of_heads(layer)
   num_kv_heads = layer.num_kv_heads or layer.num_heads
   to_query = _heads(layer, 'query', layer.num_heads, head_dim)
-  to_key = _heads(layer, 'key', num_kv_heads, head_dim)
+  to_key = _heads(layer, 'key', num_kv_heads, head_dim, layer.use_key_bias)
   q_BLHK, k_BMGK = to_query(query_BLD), to_key(key_BMD)
   v_BMGK = _heads(layer, 'value', num_kv_heads, head_dim)(value_BMD)
+  if c := layer.clip_qkv:
+    q_BLHK, k_BMGK, v_BMGK = (
+      jnp.clip(x, -c, c) for x in (q_BLHK, k_BMGK, v_BMGK)
+    )
 
   def rows_by_head(to_heads):
     def run(rows_ND):
@@ -38,15 +42,22 @@ def project(
   params = with_rows(
     method, params, rows_by_head(to_query), rows_by_head(to_key)
   )
-  if layer.qk_norm:
-    q_BLHK = _normalised(layer, 'query_norm', q_BLHK)
-    k_BMGK = _normalised(layer, 'key_norm', k_BMGK)
+  if layer.qk_norm and not layer.qk_norm_after_rotation:
+    q_BLHK, k_BMGK = normalised(layer, q_BLHK, k_BMGK)
   return q_BLHK, k_BMGK, v_BMGK, params
 
 
 # What a norm of queries and keys is over: the channels of a head, by scales
 # that all heads share or by its own; or all channels of all heads.
 NORMED = ('head', 'each_head', 'all_heads')
+
+
+def normalised(layer: Any, q_BLHK, k_BMGK) -> tuple[jax.Array, jax.Array]:
+  """Queries and keys after the norms of the layer, of the same shapes."""
+  return (
+    _normalised(layer, 'query_norm', q_BLHK),
+    _normalised(layer, 'key_norm', k_BMGK),
+  )
 
 
 def _normalised(layer: Any, name: str, x_BLHK) -> jax.Array:
@@ -103,9 +114,9 @@ def dense(
   )
 
 
-def _heads(layer, name, num_heads, head_dim):
+def _heads(layer, name, num_heads, head_dim, use_bias=None):
   """A projection from (..., D) to (..., heads, K)."""
-  to_all = dense(layer, name, num_heads * head_dim)
+  to_all = dense(layer, name, num_heads * head_dim, use_bias)
 
   def run(x):
     return to_all(x).reshape(*x.shape[:-1], num_heads, head_dim)

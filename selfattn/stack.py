@@ -57,6 +57,9 @@ class Stack(Encoder):
     token_dim: width of the embeddings of tokens and positions, which a linear
       map takes to D (Lan et al. 2020, section 3.1); 0: D, without a map.
     input_scale: factor of the embeddings of tokens.
+    token_dropout_id: the id of a token whose embeddings are 0, and those of the
+      others are divided by their share of the text (ESM-2, Lin et al. 2023,
+      their code: [MASK] is a token that was dropped); -1: none.
     input_norm: whether embeddings are normalised, with those of positions.
     use_final_norm: whether vectors are normalised after the last block, where
       that does not do it.
@@ -76,6 +79,7 @@ class Stack(Encoder):
   share_layers: bool = False
   token_dim: int = 0
   input_scale: float = 1.0
+  token_dropout_id: int = -1
   input_norm: bool = False
   use_final_norm: bool = True
 
@@ -92,6 +96,12 @@ class Stack(Encoder):
       'share_layers',
       self.share_layers,
       'False with a pattern over layers',
+    )
+    require(
+      self.token_dropout_id < 0 or not self.causal,
+      'token_dropout_id',
+      self.token_dropout_id,
+      '-1 in a causal encoder: it counts later tokens',
     )
 
   def unsupported_cls(self, num_tokens):
@@ -173,6 +183,8 @@ class Stack(Encoder):
     x_BLD = without_padding(x_BLD, known)
     if self.input_scale != 1:
       x_BLD *= self.input_scale
+    if self.token_dropout_id >= 0:
+      x_BLD = _without_token(x_BLD, known, self.token_dropout_id)
     x_BLD = self._embed(position_params, x_BLD, known)
     if self.input_norm:
       x_BLD = self._norm('norm_in')(x_BLD)
@@ -245,7 +257,7 @@ class Stack(Encoder):
       return carry, None
 
     in_axes: Any = (0, nn.broadcast)
-    axes = {'params': 0, 'intermediates': 0}
+    axes: Any = {'params': 0, 'intermediates': 0}
     if self.share_layers:
       del axes['params']
 
@@ -364,3 +376,17 @@ class Stack(Encoder):
 def _as(name: str):
   """From the parameters of a stack to those of one block, those of block_0."""
   return lambda tree: {'params': {name: tree.get('params', {})['block_0']}}
+
+
+def _without_token(x_BLD, tokens: Tokens, dropped: int) -> jax.Array:
+  """Vectors without those of one id, divided by the share of the others."""
+  if tokens.ids is None:
+    raise ValueError('token_dropout_id needs tokens.ids')
+  is_left_BL = jnp.asarray(tokens.ids != dropped)
+  is_token_BL = jnp.ones_like(is_left_BL)
+  if tokens.padding_mask is not None:
+    is_token_BL &= jnp.asarray(tokens.padding_mask)
+  count_B1 = is_token_BL.sum(axis=1, keepdims=True)
+  left_B1 = (is_left_BL & is_token_BL).sum(axis=1, keepdims=True)
+  scale_B1 = (count_B1 / jnp.maximum(left_B1, 1)).astype(x_BLD.dtype)
+  return jnp.where(is_left_BL[..., None], x_BLD * scale_B1[..., None], 0)

@@ -20,6 +20,7 @@ DEPENDENCIES = {'jax', 'flax', 'numpy'}
 OF_EXTRAS = {
   'selfattn.plots': {'matplotlib'},
   'selfattn.pretrained': {'safetensors', 'tokenizers'},
+  'selfattn.pretrained.folder': {'safetensors'},
 }
 # Each may import itself and those before it. Commands may import all of them.
 ROOMS = (

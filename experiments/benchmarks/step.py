@@ -5,15 +5,15 @@ a feed-forward network four times as wide, mean pooling, dropout 0.1 and Adam,
 at several shapes. The default config's classifier is measured on its longest
 texts, and the language model of configs/language_model.py, with sinusoidal
 positions, on windows of its bytes. MiniLM is the encoder of all-MiniLM-L6-v2,
-with drawn weights, fine-tuned with the recipe of configs/minilm.py. On a GPU, there is a language model of the
-size of GPT-2 small in bfloat16, too. Texts have no padding.
+with drawn weights, fine-tuned with the recipe of configs/minilm.py. On a GPU,
+there is a language model of the size of GPT-2 small in bfloat16, too. Texts
+have no padding.
 
 `ours` is this package, `without dropout` the same at rate 0. `pytorch` is its
 encoder layers, eager, with fused attention and a fused optimizer; on a GPU,
 `pytorch, compiled` is a language model by torch.compile. `transformers` is the
-same model in transformers, eager. `matmuls` is a lower
-bound: the time of the matmuls of one step at the rate that this machine reaches
-on a large square one.
+same model in transformers, eager. `matmuls` is a lower bound: the time of the
+matmuls of one step at the rate that this machine reaches on a large square one.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
 from experiments.data.vocabularies import (
   SPECIAL_TOKENS,
+  Vocabulary,
   add_separator,
   adds_tokens,
 )
@@ -96,13 +97,18 @@ def special_ids(
   Returns int32 ids of all texts, how many each has, and whether it was
   truncated.
   """
+  are_pairs = bool(texts) and not isinstance(texts[0], str)
+  special = tokenizer.num_special_tokens_to_add(are_pairs)
+  if max_length <= special:
+    raise UserError(
+      f'config.data.max_length = {max_length} must be at least {special + 1}: '
+      f'the vocabulary puts {special} special tokens around a text'
+    )
   # The text '[PAD]' is tokenised as characters, not as a special token.
   tokenizer.encode_special_tokens = True
   tokenizer.enable_truncation(max_length, strategy='longest_first')
   encoded = tokenizer.encode_batch_fast(texts)
   tokenizer.no_truncation()
-  are_pairs = bool(texts) and not isinstance(texts[0], str)
-  special = tokenizer.num_special_tokens_to_add(are_pairs)
   ids = [one.ids if len(one.ids) > special else [] for one in encoded]
   is_truncated = [len(one.overflowing) > 0 for one in encoded]
   return *_concatenated(ids), np.array(is_truncated, bool)
@@ -186,7 +192,7 @@ def tokens(
   unknown_id = tokenizer.token_to_id(unknown_token)
 
   def make():
-    dtype = np.min_scalar_type(tokenizer.get_vocab_size() - 1)
+    dtype = np.min_scalar_type(Vocabulary.of(tokenizer).size - 1)
     end = 0
     yield {'offsets': np.zeros(1, np.int64)}
     for texts in Reporter('{} texts tokenised').counted(rows.stream()):

@@ -18,7 +18,7 @@ def folder(name: str) -> str:
   """
   if os.path.isdir(name):
     return name
-  if name.count('/') != 1 or name.startswith(('.', '/', '~')):
+  if name.count('/') > 1 or not name or name.startswith(('.', '/', '~')):
     raise UserError(f'there is no folder {name}')
   import huggingface_hub
 

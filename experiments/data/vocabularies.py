@@ -46,13 +46,15 @@ class Vocabulary(NamedTuple):
     added = tokenizer.get_added_tokens_decoder()
     size = max([tokenizer.get_vocab_size() - 1, *added]) + 1
     tokens = tuple(tokenizer.id_to_token(index) or '' for index in range(size))
-    around = tokenizer.encode('', '').ids
-    masks = [n for n, token in added.items() if token.content in MASKS]
-    separator = around[-1] if around else None
-    if tokens[: len(SPECIAL_TOKENS)] == tuple(SPECIAL_TOKENS):
+    counts = map(tokenizer.num_special_tokens_to_add, (False, True))
+    of_text, of_pair = counts
+    separator = tokenizer.encode('', '').ids[-1] if of_pair > of_text else None
+    special = {n: token.content for n, token in added.items() if token.special}
+    if not set(special.values()) - {*SPECIAL_TOKENS, SEPARATOR}:
+      # One of this project.
       return cls(size, tokens, separator)
-    special = tuple(n for n, token in added.items() if token.special)
-    return cls(size, tokens, separator, special, next(iter(masks), None))
+    masks = (n for n, token in special.items() if token in MASKS)
+    return cls(size, tokens, separator, tuple(special), next(masks, None))
 
 
 @dataclasses.dataclass(frozen=True)

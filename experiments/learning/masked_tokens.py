@@ -86,7 +86,7 @@ class MaskedTokens(Task):
       kind: uniform in [0, 1), of their shape.
       vocab_size: V, which is the id of [MASK] if the vocabulary has none.
     """
-    # Special tokens are not drawn.
+    # [PAD] and [UNK] of this project's vocabularies are not drawn.
     first = min(len(SPECIAL_TOKENS), vocab_size - 1)
     drawn = first + drawn % jnp.uint32(vocab_size - first)
     new = jnp.where(kind < self.mask + self.random, drawn, labels)

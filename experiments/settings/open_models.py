@@ -12,6 +12,13 @@ from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.data import published
 from experiments.settings.settings import ModelSettings, default_config
+from experiments.workdir.workdir import read_json
+
+# Keys and options of the encoder that change no logit of a published model.
+_OF_TRAINING = {'head', 'pool', 'dropout_rate', 'attention_dropout_rate'}
+_OF_COMPUTATION = ('scan', 'remat', 'backend', 'broadcast_dropout')
+# In a workdir, what the folder of config.model.pretrained says.
+FILE = 'published.json'
 
 
 def of_flags(values) -> Any:
@@ -20,16 +27,35 @@ def of_flags(values) -> Any:
 
   names = [name for name in values if name.startswith('config.')]
   given = {n.removeprefix('config.') for n in names if values[n].present}
-  return ConfigDict(expanded(values.config.to_dict(), given))
+  workdir = values.workdir if 'workdir' in values else None
+  config = values.config.to_dict()
+  return ConfigDict(expanded(config, given, workdir or ''))
 
 
-def expanded(config: dict, given: Collection[str]) -> dict:
+def described(name: str) -> dict[str, Any]:
+  """What the folder of a published model says, as FILE has it.
+
+  A UserError says that there is no such folder, or that it says nothing.
+  """
+  from selfattn import pretrained
+
+  try:
+    folder = published.folder(name)
+    config = pretrained.read_config(folder)
+    return {'config': config, 'pool': pretrained.read_pool(folder)}
+  except ValueError as error:
+    raise UserError(f'config.model.pretrained = {name!r}: {error}') from None
+
+
+def expanded(config: dict, given: Collection[str], workdir: str = '') -> dict:
   """A nested config with what config.model.pretrained says.
 
   A key keeps its value if it is given, or is not the default.
 
   Args:
     given: dotted keys.
+    workdir: of a run that may have begun with the model, and then knows what
+      its folder said.
 
   Raises:
     UserError: there is no such model, or its architecture is not known.
@@ -40,14 +66,16 @@ def expanded(config: dict, given: Collection[str]) -> dict:
   # Late: it imports jax.
   from selfattn import pretrained
 
+  says = read_json(workdir, FILE, {}) if workdir else {}
+  says = says or described(name)
   try:
-    model = pretrained.read_model(published.folder(name))
+    model = pretrained.model_of(says['config'])
   except ValueError as error:
     raise UserError(f'config.model.pretrained = {name!r}: {error}') from None
   config = json.loads(json.dumps(config))
   usual = flat_keys(default_config())
   values = values_of(model, name)
-  if pool := pretrained.read_pool(published.folder(name)):
+  if pool := says['pool']:
     values |= {'model.pool': pool, 'model.head': 'linear'}
   for key, value in values.items():
     section, last = key.split('.')
@@ -106,9 +134,12 @@ def changed(settings, model) -> str:
   }
   of_model = schema.read(ModelSettings, {**defaults, **theirs}, 'model')
   pairs = []
-  for key in theirs:
+  for key in theirs.keys() - _OF_TRAINING:
     ours, other = getattr(settings, key), getattr(of_model, key)
-    if ours != other and key not in ('head', 'pool', 'dropout_rate'):
+    if key == 'encoder':
+      for option in _OF_COMPUTATION:
+        ours, other = ours.without(option), other.without(option)
+    if ours != other:
       text = ours if isinstance(ours, int | float | str) else calls.text(ours)
       pairs.append(f'config.model.{key} = {text}')
   return ', '.join(pairs)

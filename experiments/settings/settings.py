@@ -91,7 +91,8 @@ class ModelSettings:
     vocab_size: rows of the table of token embeddings; 0: those of the
       vocabulary.
     num_token_types: learned vectors that are added to tokens by their text of a
-      pair, those of single texts have the first one; 0: two for pairs.
+      pair, those of single texts have the first one; 0: none; -1: two for
+      pairs.
     dropout_rate: dropout rate of embeddings, residual branches, pooled vector
       and head.
     attention_dropout_rate: dropout rate of attention weights.
@@ -129,7 +130,7 @@ class ModelSettings:
   embed_dim: int = field(64, POSITIVE)
   mlp_dim: int = field(128, POSITIVE)
   vocab_size: int = field(0, at_least(0))
-  num_token_types: int = field(0, at_least(0))
+  num_token_types: int = field(-1, at_least(-1))
   dropout_rate: float = field(0.1, _RATE)
   attention_dropout_rate: float = field(0.0, _RATE)
   word_dropout_rate: float = field(0.0, _RATE)

@@ -284,6 +284,8 @@ def _with_first_parameters(program: Program, state: State, runs) -> State:
     params = sources.first_params(
       states[index].params, settings, workdir.path, vectors
     )
-    # The average, if there is one, begins with the first step.
-    states[index] = states[index].replace(params=params)
+    average = states[index].average
+    states[index] = states[index].replace(
+      params=params, average=average if average is None else params
+    )
   return program.join(states, program.state_sharding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -20,8 +21,6 @@ from selfattn import pretrained
 from selfattn.pretrained import Config, Model
 from selfattn.pretrained.fields import rope_parameters
 
-# In a workdir, the config.json of config.model.pretrained.
-CONFIG = 'published.json'
 # Ends of names of classes of transformers, by what is predicted.
 _ENDINGS = {
   'ForCausalLM': 'vocabulary',
@@ -39,13 +38,16 @@ _PROBLEMS = {
 }
 
 
-def files(settings: Settings) -> dict[str, str]:
-  """The file of a workdir that an export needs, content by name."""
-  if not settings.model.pretrained:
+def files(settings: Settings, path: str) -> dict[str, str]:
+  """The file of a workdir that an export needs, content by name.
+
+  Args:
+    path: of the workdir.
+  """
+  name, file = settings.model.pretrained, open_models.FILE
+  if not name or os.path.exists(os.path.join(path, file)):
     return {}
-  folder = published.folder(settings.model.pretrained)
-  with open(os.path.join(folder, 'config.json'), encoding='utf-8') as file:
-    return {CONFIG: file.read().rstrip()}
+  return {file: json.dumps(open_models.described(name), indent=2)}
 
 
 def write(
@@ -67,7 +69,7 @@ def write(
   Raises:
     UserError: the format cannot say what the settings are.
   """
-  config = workdir_lib.read_json(path, CONFIG, {})
+  config = workdir_lib.read_json(path, open_models.FILE, {}).get('config')
   if not config:
     raise UserError(
       'config.model.pretrained is empty: the format of transformers is for '
@@ -108,7 +110,10 @@ def _said(settings: Settings, config: dict, read) -> tuple[dict, Model]:
     config = config | rope_parameters(position[0][0].options, length)
     for older in ('rope_scaling', 'rope_theta', 'partial_rotary_factor'):
       config.pop(older, None)
-    model = read(Config(config))
+    try:
+      model = read(Config(config))
+    except ValueError as error:
+      raise UserError(f'config.model.position: {error}') from None
   if changed := open_models.changed(settings.model, model):
     raise UserError(
       f'{changed} cannot be said in a config.json of '
@@ -142,8 +147,10 @@ def _kind(settings: Settings, task: Task, model: Model) -> str:
 def _class(config: dict, kind: str, is_causal: bool) -> str:
   """The class of transformers that has the head."""
   (before, *_) = config.get('architectures') or ['Model']
-  ending = next(end for end in _ENDINGS if before.endswith(end))
-  if _ENDINGS[ending] == kind:
+  ending = next((end for end in _ENDINGS if before.endswith(end)), '')
+  if not ending:
+    before, _, _ = before.partition('For')
+  elif _ENDINGS[ending] == kind:
     return before
   of_tokens = 'ForCausalLM' if is_causal else 'ForMaskedLM'
   new = {

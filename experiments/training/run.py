@@ -70,7 +70,8 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
     settings.optimizer.check_parameters(program.template.params)
     if not status.get('step'):
-      sources.check(settings, program.template.params)
+      params = program.template.params
+      processes.together(lambda: sources.check(settings, params))
     runs = [(config.to_dict(), settings, path)]
     (result,) = run_group(runs, loaded, program, signals)
     assert result is not None, 'a run alone ends with a result or an error'
@@ -112,7 +113,7 @@ def run_group(
     for config, settings, path in runs:
       files = {'config.json': stored.as_text(config)}
       files |= stored.modules_of([settings]) | loaded.files
-      files |= published_exports.files(settings)
+      files |= published_exports.files(settings, path)
       workdir = workdir_lib.open_workdir(
         path, files, settings.digest(), processes.is_first(), len(runs)
       )

@@ -8,6 +8,7 @@ load a checkpoint in part. config.model.embeddings gives the vectors of words.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import glob
 import os
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ from selfattn.pretrained.tensors import read, unused
 from selfattn.pretrained.tensors import sources as parameter_sources
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
+# Parameters with an output for each label, on the last axis.
+_OUTPUTS = {'head/kernel', 'head/bias'}
 # If the same files were split in another way, the first run may have trained
 # on test texts of the second.
 _FILES = ('data.source', 'data.text.train')
@@ -175,7 +178,7 @@ def first_params(
   if settings.train.init_from:
     return _of_run(params, settings, workdir)
   if settings.model.pretrained:
-    return _of_published(params, settings.model)
+    return _of_published(params, settings.model, workdir)
   if vectors is None:
     return params
   table = jnp.asarray(leaves(params)[_TABLE])
@@ -239,7 +242,18 @@ def _fitting(model, params) -> tuple[Model, dict, dict]:
   folder = published.folder(model.pretrained)
   chosen = pretrained.read_model(folder)
   tensors = pretrained.read_tensors(folder)
+  theirs = {name for of_layer in chosen.position for name in of_layer}
+  if theirs != {call.name for of_layer in model.position for call in of_layer}:
+    # The parameters of another method may have the same names.
+    rows = {p: r for p, r in chosen.rows.items() if '/position' not in p}
+    chosen = dataclasses.replace(chosen, rows=rows)
   sources = parameter_sources(chosen, params, tensors)
+  for path in _OUTPUTS & sources.keys():
+    # An output for each label, of which there may be another number.
+    (name,) = sources[path].names
+    outputs = tensors[name].shape[:1] if name in tensors else None
+    if outputs != leaves(params)[path].shape[-1:]:
+      del sources[path]
   changed = open_models.changed(model, chosen)
   try:
     check_tensors(sources, params, tensors)
@@ -265,11 +279,21 @@ def _fitting(model, params) -> tuple[Model, dict, dict]:
   return chosen, sources, tensors
 
 
-def _of_published(params, model):
+def _of_published(params, model, workdir: str):
   """Parameters, with those of a published model; logs which are loaded."""
   with _of_folder(model.pretrained):
     chosen, sources, tensors = _fitting(model, params)
-  values = dict(read(sources, params, tensors, _placed_as(leaves(params))))
+    theirs = pretrained.read_labels(published.folder(model.pretrained))
+  order = _order(loading.read_facts(workdir)['labels'], theirs)
+  if order is None:
+    for path in _OUTPUTS & sources.keys():
+      del sources[path]
+  put = _placed_as(leaves(params))
+
+  def place(path, array):
+    return put(path, array[..., order] if path in _OUTPUTS else array)
+
+  values = dict(read(sources, params, tensors, place))
   skipped = [
     *(f'{p} (not in that model)' for p in leaves(params) if p not in values),
     *(f'{n} (not in this model)' for n in unused(chosen, sources, tensors)),
@@ -277,6 +301,18 @@ def _of_published(params, model):
   _log_taken(model.pretrained, list(values), skipped)
   merged = [values.get(name, leaf) for name, leaf in leaves(params).items()]
   return jax.tree.unflatten(jax.tree.structure(params), merged)
+
+
+def _order(ours: list[str], theirs: list[str]) -> list[int] | None:
+  """Indices of our labels among those of a classifier; None: it has others.
+
+  Names that no one has chosen, LABEL_0 and so on, are ours in our order.
+  """
+  if all(name == f'LABEL_{index}' for index, name in enumerate(theirs)):
+    return list(range(len(ours)))
+  if sorted(ours) != sorted(theirs):
+    return None
+  return [theirs.index(name) for name in ours]
 
 
 def _placed_as(drawn):

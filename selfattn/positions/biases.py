@@ -134,15 +134,19 @@ class Alibi(Bias):
   Attributes:
     variant: whether the two sides of a query are symmetric, asymmetric or
       learned.
+    slope_scale: factor of all slopes, 1 in the paper.
   """
 
   variant: str = 'symmetric'
+  slope_scale: float = 1.0
 
   is_relative = True
   supports_real_positions = True
 
   def __post_init__(self):
     require_one_of(VARIANTS, 'variant', self.variant)
+    is_factor = 0 < self.slope_scale < float('inf')
+    require(is_factor, 'slope_scale', self.slope_scale, 'above 0 and finite')
 
   def init(self, key):
     if self.variant != 'learned':
@@ -151,6 +155,11 @@ class Alibi(Bias):
     return {'log_left': log_slopes, 'log_right': log_slopes}
 
   def bias(self, params, query, key):
+    bias_BHLM = self._of_the_paper(params, query, key)
+    factor = self.slope_scale
+    return bias_BHLM if factor == 1 else factor * bias_BHLM
+
+  def _of_the_paper(self, params, query, key):
     distance = jnp.asarray(distances(query, key))[:, None]
     size, is_left = abs(distance), distance < 0
     if self.variant == 'learned':

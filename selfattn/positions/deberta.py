@@ -14,6 +14,7 @@ from selfattn.positions.distances import distance_scores
 
 _kernel = jax.nn.initializers.lecun_normal()
 TERMS = ('both', 'content_to_position', 'position_to_content')
+BIASES = ('none', 'query', 'both')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Deberta(Position):
       them, the scale is 1/sqrt(2K).
     init_std: standard deviation of the table at initialisation.
     share_projections: whether the table has no matrices of its own.
+    projection_bias: which of these matrices have a bias: none, that to Qr
+      (DeBERTa v1), or both (v2).
+    table_norm: whether the table is normalised (norm_rel_ebd of DeBERTa v2).
+    eps: epsilon of that norm.
   """
 
   max_distance: int = 64
@@ -45,6 +50,9 @@ class Deberta(Position):
   terms: str = 'both'
   init_std: float = 1.0
   share_projections: bool = False
+  projection_bias: str = 'none'
+  table_norm: bool = False
+  eps: float = 1e-7
 
   per_layer = True
   is_relative = True
@@ -60,6 +68,8 @@ class Deberta(Position):
       f'0, or from 4 to below max_distance = {self.max_distance}',
     )
     require_one_of(TERMS, 'terms', self.terms)
+    require_one_of(BIASES, 'projection_bias', self.projection_bias)
+    require(0 < self.eps < 1, 'eps', self.eps, 'between 0 and 1')
     require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
 
   @property
@@ -76,14 +86,22 @@ class Deberta(Position):
     return self.num_buckets or self.max_distance
 
   def init_model(self, key):
-    """`table`: (2k, D), rows by query - key + k."""
-    shape = (2 * self._rows, self.embed_dim)
-    return {'table': self.init_std * jax.random.normal(key, shape)}
+    """`table`: (2k, D), rows by query - key + k.
+
+    With table_norm, `norm_scale` and `norm_bias`, (D,).
+    """
+    D = self.embed_dim
+    params = {
+      'table': self.init_std * jax.random.normal(key, (2 * self._rows, D))
+    }
+    if self.table_norm:
+      params |= {'norm_scale': jnp.ones(D), 'norm_bias': jnp.zeros(D)}
+    return params
 
   def init_layer(self, key):
     """`query` and `key`: `kernel` (D, H K), for those of TERMS that read them.
 
-    None with share_projections.
+    And `bias` (H K,), of those that have one. None with share_projections.
     """
     if self.share_projections:
       return {}
@@ -94,10 +112,14 @@ class Deberta(Position):
     }[self.terms]
     shape = (self.embed_dim, self.embed_dim)
     keys = jax.random.split(key, len(sides))
-    return {
+    params = {
       side: {'kernel': _kernel(key, shape)}
       for side, key in zip(sides, keys, strict=True)
     }
+    for side, of_side in params.items():
+      if self.projection_bias in (side, 'both'):
+        of_side['bias'] = jnp.zeros(self.embed_dim)
+    return params
 
   def index(self, distance):
     """Row of distances query - key; any shape of integers."""
@@ -120,7 +142,11 @@ class Deberta(Position):
     return np.where(size <= half, size, half + np.ceil(steps)).astype(int)
 
   def rows(self, params):
-    return params['table']
+    table = params['table']
+    if not self.table_norm:
+      return table
+    table = jax.nn.standardize(table, axis=-1, epsilon=self.eps)
+    return table * params['norm_scale'][None] + params['norm_bias'][None]
 
   def content(self, params, q_BLHK, k_BMHK, query, key):
     terms = []
@@ -141,7 +167,9 @@ class Deberta(Position):
     """Kr of the side 'key', or Qr of 'query': (H, N, K)."""
     if self.share_projections:
       return params[f'{side}_rows']
-    rows = params['table'] @ params[side]['kernel']
+    rows = self.rows(params) @ params[side]['kernel']
+    if 'bias' in params[side]:
+      rows += params[side]['bias'][None]
     shape = (len(rows), self.num_heads, self.head_dim)
     return rows.reshape(shape).swapaxes(0, 1)
 

@@ -25,7 +25,7 @@ from flax import traverse_util
 from selfattn.pretrained import folder as folder_lib
 from selfattn.pretrained import tensors as tensors_lib
 from selfattn.pretrained.architectures import ARCHITECTURES
-from selfattn.pretrained.folder import Config, read_tensors
+from selfattn.pretrained.folder import Config, read_config, read_tensors
 from selfattn.pretrained.model import Choice, From, Model, module
 
 Architecture = Callable[[Config], Model]
@@ -63,19 +63,23 @@ def read_model(folder: str, architecture: Architecture | None = None) -> Model:
     ValueError: there is no such folder or architecture, or one of the fields
       has a value that is not supported.
   """
-  config = Config(folder_lib.read_config(folder))
+  try:
+    return model_of(read_config(folder), architecture)
+  except ValueError as error:
+    raise ValueError(f'{folder}: {error}') from error
+
+
+def model_of(config: dict, architecture: Architecture | None = None) -> Model:
+  """The choices of the fields of a config.json; arguments as of read_model."""
   kind = config.get('model_type')
   if architecture is None:
     if kind not in ARCHITECTURES:
       raise ValueError(
-        f'{folder}: model_type = {kind!r} is not one of '
+        f'model_type = {kind!r} is not one of '
         f'{", ".join(sorted(ARCHITECTURES))}'
       )
     architecture = ARCHITECTURES[kind]
-  try:
-    return architecture(config)
-  except ValueError as error:
-    raise ValueError(f'{folder} ({kind}): {error}') from error
+  return architecture(Config(config))
 
 
 def read_tokenizer(folder: str):
@@ -104,17 +108,36 @@ def read_tokenizer(folder: str):
 def read_pool(folder: str) -> str | None:
   """The pool of a folder of sentence-transformers; None: it says none."""
   modes = folder_lib.read_json(folder, os.path.join('1_Pooling', 'config.json'))
+  start = 'pooling_mode_'
   names = {'cls_token': 'first', 'mean_tokens': 'mean', 'max_tokens': 'max'}
   names['lasttoken'] = 'last'
   chosen = [
-    pool for mode, pool in names.items() if modes.get(f'pooling_mode_{mode}')
+    name.removeprefix(start)
+    for name in modes
+    if name.startswith(start) and modes[name]
   ]
-  return chosen[0] if len(chosen) == 1 else None
+  if not chosen:
+    return None
+  if len(chosen) > 1 or chosen[0] not in names:
+    raise ValueError(
+      f'{folder}: the pooling {" and ".join(chosen)} is not supported, only '
+      f'one of {", ".join(names)} is'
+    )
+  return names[chosen[0]]
+
+
+def read_labels(folder: str) -> list[str]:
+  """Names of the outputs of a folder's classifier, in order; [] without any."""
+  config = Config(read_config(folder))
+  names = folder_lib.mapping(config.get('id2label'))
+  if names:
+    return [str(names[index]) for index in sorted(names, key=int)]
+  return [f'LABEL_{index}' for index in range(config.get('num_labels', 0))]
 
 
 def usual_head(folder: str) -> str:
   """The head of the class that wrote a folder: vocabulary, text or none."""
-  (kind, *_) = folder_lib.read_config(folder).get('architectures') or ['']
+  (kind, *_) = read_config(folder).get('architectures') or ['']
   for head, endings in {
     'vocabulary': (
       'ForCausalLM',
@@ -132,7 +155,7 @@ def usual_head(folder: str) -> str:
 def load(
   folder: str,
   head: str | None = None,
-  num_classes: int = 1,
+  num_classes: int | None = None,
   *,
   dtype: jnp.dtype = jnp.float32,
   architecture: Architecture | None = None,
@@ -144,8 +167,9 @@ def load(
   Args:
     folder: with config.json and its weights.
     head: 'vocabulary', 'text' or 'none', see `module`; None: that of the class
-      which wrote the folder.
-    num_classes: of a head for texts.
+      which wrote the folder. 'none' has the pool of 1_Pooling/config.json, if
+      the folder has that file.
+    num_classes: of a head for texts; None: those of config.json.
     dtype: of the computation; parameters are float32.
     architecture: see `read_model`.
     key: of parameters that the file does not have; None: jax.random.key(0).
@@ -157,12 +181,17 @@ def load(
     ValueError: see `read_model`; a tensor has another shape than config.json
       says, or a type that is not read.
   """
-  model = read_model(folder, architecture)
-  made = module(model, head or usual_head(folder), num_classes, dtype)
+  model, head = read_model(folder, architecture), head or usual_head(folder)
+  if head == 'none' and (pool := read_pool(folder)):
+    model = model.replace(pool=Choice(pool))
+  if num_classes is None:
+    num_classes = len(read_labels(folder)) or 1
+  made = module(model, head, num_classes, dtype)
   abstract = abstract_params(made)
   tensors = read_tensors(folder)
   sources = tensors_lib.sources(model, abstract, tensors)
   tensors_lib.check(sources, abstract, tensors)
+  tensors_lib.check_constants(model, tensors)
   place = place or (lambda _, array: jnp.asarray(array))
   leaves = dict(tensors_lib.read(sources, abstract, tensors, place))
   new = tensors_lib.missing(sources, abstract, tensors)
@@ -208,7 +237,7 @@ def save(folder: str, model: Model, params: Any, config: dict) -> None:
   """
   from safetensors.numpy import save_file
 
-  arrays = tensors_lib.write(model, params)
+  arrays = tensors_lib.write(model, params) | tensors_lib.constants(model)
   os.makedirs(folder, exist_ok=True)
   path = os.path.join(folder, 'model.safetensors')
   save_file(arrays, path, metadata={'format': 'pt'})
@@ -227,7 +256,10 @@ __all__ = [
   'Model',
   'abstract_params',
   'load',
+  'model_of',
   'module',
+  'read_config',
+  'read_labels',
   'read_model',
   'read_pool',
   'read_tensors',

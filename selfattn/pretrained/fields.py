@@ -52,7 +52,7 @@ def sizes(c: Config, **renamed: str) -> dict[str, Any]:
   """Sizes of a Model, from the names of most config.json files.
 
   Args:
-    renamed: other names of these fields, by the usual one.
+    renamed: other names of these fields, by their name here.
   """
   names = {
     'vocab_size': 'vocab_size',
@@ -67,6 +67,8 @@ def sizes(c: Config, **renamed: str) -> dict[str, Any]:
 def heads(c: Config) -> dict[str, int]:
   """Options of the encoder for KV heads and widths of heads; 0 where usual."""
   H, D = c['num_attention_heads'], c['hidden_size']
+  if H < 1:
+    raise ValueError(f'config.json: num_attention_heads = {H} is below 1')
   G, K = c.get('num_key_value_heads', H), c.get('head_dim', D // H)
   return {'num_kv_heads': G % H, 'head_dim': 0 if K * H == D else K}
 
@@ -116,6 +118,7 @@ def rope(
   """
   of_all = mapping(c.get('rope_parameters'))
   given = mapping(of_all.get(kind)) or of_all or mapping(c.get('rope_scaling'))
+  given = Config(given)
   scaling = given.get('rope_type') or given.get('type') or 'default'
   if scaling not in _SCALINGS:
     raise ValueError(

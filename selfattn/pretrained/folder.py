@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-# Types that are read; all become float32, or what is asked for.
-_DTYPES = {
-  'F64': np.float64,
-  'F32': np.float32,
-  'F16': np.float16,
-  'BF16': jnp.bfloat16,
-}
+# Types that are read; all become float32. NumPy knows bfloat16 by ml_dtypes,
+# which jax imports.
+_DTYPES = ('F64', 'F32', 'F16', 'BF16')
 _INDEX = 'model.safetensors.index.json'
 
 
@@ -27,25 +20,23 @@ class Tensor(NamedTuple):
 
   Attributes:
     path: of the file.
+    name: of the tensor.
     dtype: as the file names it.
     shape: of the tensor.
-    begin: of its bytes in the file.
   """
 
   path: str
+  name: str
   dtype: str
   shape: tuple[int, ...]
-  begin: int
 
   def read(self) -> np.ndarray:
-    """The elements, mapped from the file; nothing is copied."""
-    return np.memmap(
-      self.path,
-      np.dtype(_DTYPES[self.dtype]),
-      mode='r',
-      offset=self.begin,
-      shape=self.shape or (1,),
-    ).reshape(self.shape)
+    """The elements, of which the caller has the only copy."""
+    from safetensors import safe_open
+
+    # Opened for each: what is mapped would count as memory until it is closed.
+    with safe_open(self.path, 'numpy') as file:
+      return file.get_tensor(self.name)
 
 
 def read_json(folder: str, name: str) -> dict[str, Any]:
@@ -109,27 +100,26 @@ def read_tensors(folder: str) -> dict[str, Tensor]:
 
 def _header(path: str) -> dict[str, Tensor]:
   """The tensors of one file."""
-  size = os.path.getsize(path)
+  from safetensors import SafetensorError, safe_open
+
   try:
-    with open(path, 'rb') as file:
-      (length,) = struct.unpack('<Q', file.read(8))
-      if length > size - 8:
-        raise ValueError('it ends within its header')
-      entries = json.loads(file.read(length))
-    entries.pop('__metadata__', None)
-    tensors = {}
-    for name, entry in entries.items():
-      begin, end = (8 + length + n for n in entry['data_offsets'])
-      shape = tuple(entry['shape'])
-      tensors[name] = Tensor(path, entry['dtype'], shape, begin)
-      if end > size:
-        raise ValueError(f'it ends within {name}')
-      known = _DTYPES.get(entry['dtype'])
-      if known and end - begin != math.prod(shape) * np.dtype(known).itemsize:
-        raise ValueError(f'{name} has another size than its shape')
-  except (ValueError, KeyError, TypeError, struct.error) as error:
+    with safe_open(path, 'numpy') as file:
+      slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+      return {
+        current_name(name): Tensor(
+          path, name, part.get_dtype(), tuple(part.get_shape())
+        )
+        for name, part in slices.items()
+      }
+  except SafetensorError as error:
     raise ValueError(f'{path} is no whole safetensors file: {error}') from error
-  return tensors
+
+
+def current_name(name: str) -> str:
+  """The name of a tensor that may have one of TensorFlow's, as in BERT."""
+  for old, new in (('gamma', 'weight'), ('beta', 'bias')):
+    name = name.replace(f'LayerNorm.{old}', f'LayerNorm.{new}')
+  return name
 
 
 def check_dtype(name: str, tensor: Tensor) -> None:

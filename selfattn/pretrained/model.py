@@ -77,7 +77,8 @@ class Model:
     normaliser: of each of the first layers, of NORMALISERS; repeated.
     experts: options of Experts, or None.
     num_token_types: see TextClassifier.
-    pool, head: of POOLS and HEADS, for one prediction per text.
+    pool, head: of POOLS and HEADS, for one prediction per text; options of the
+      pool are those of such a head alone.
     vocabulary_head: options of VocabularyHead, for one per token.
     dropout_rate, attention_dropout_rate: those of its config.
     prefix: name of the part of the model that has no head, which may or may not
@@ -87,6 +88,8 @@ class Model:
       the heads. Names of tensors do not begin with the prefix.
     heads: names of modules in the file that are no part of `prefix`.
     unused: names in the file that hold no parameter, as patterns of fnmatch.
+    constants: names in the file, each of all layers, that hold a number which
+      is the same in all files.
   """
 
   vocab_size: int
@@ -109,6 +112,7 @@ class Model:
   prefix: str = 'model'
   heads: Rows = dataclasses.field(default_factory=dict)
   unused: Sequence[str] = ()
+  constants: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
   def replace(self, **changes) -> Model:
     """A copy; of a field that is a mapping, with these entries added."""
@@ -172,7 +176,9 @@ def module(
   encoder.check(model.embed_dim, drops_weights=False, platform=None)
   require_one_of(('vocabulary', 'text', 'none'), 'head', head)
   token_head, of_text = None, Identity(parent=None)
+  pool = POOLS[model.pool.name](parent=None)
   if head == 'text':
+    pool = POOLS[model.pool.name](**model.pool.options, parent=None)
     of_text = HEADS[model.head.name](**model.head.options, parent=None)
   elif head == 'vocabulary':
     if model.vocabulary_head is None:
@@ -184,7 +190,7 @@ def module(
     num_classes=num_classes,
     embed_dim=model.embed_dim,
     encoder=encoder,
-    pool=POOLS[model.pool.name](**model.pool.options, parent=None),
+    pool=pool,
     head=of_text,
     num_token_types=model.num_token_types,
     token_head=token_head,

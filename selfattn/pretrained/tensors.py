@@ -125,7 +125,27 @@ def unused(model: Model, sources: Mapping[str, Source], tensors) -> list[str]:
     for name in tensors
     if name not in used
     and not any(fnmatch.fnmatch(name, known) for known in model.unused)
+    and not any(fnmatch.fnmatch(name, f'*{n}') for n in model.constants)
   ]
+
+
+def check_constants(model: Model, tensors: Mapping[str, Tensor]) -> None:
+  """Raises ValueError for a constant that is another number, but rounded."""
+  for pattern, value in model.constants.items():
+    for name in fnmatch.filter(tensors, f'*{pattern}'):
+      found = float(tensors[name].read())
+      if abs(found - value) > 1e-2 * abs(value):
+        raise ValueError(f'{name} = {found} must be {value}')
+
+
+def constants(model: Model) -> dict[str, np.ndarray]:
+  """Tensors of a file that hold constants, by name."""
+  dot = f'{model.prefix}.' if model.prefix else ''
+  return {
+    dot + name.replace('*', str(layer)): np.array(value, np.float32)
+    for name, value in model.constants.items()
+    for layer in range(model.num_layers)
+  }
 
 
 def check(sources, params, tensors: Mapping[str, Tensor]) -> None:

@@ -7,6 +7,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import tokenizers
 from conftest import make_small_config
 
 from experiments.command import modules
@@ -179,4 +180,21 @@ def test_pairs_are_as_a_published_tokenizer_writes_them(published_bert):
   assert examples.tokens[:-1].tolist() == [1, the, idea, 2, the, script, 2]
   vocabulary = Vocabulary.of(tokenizer)
   assert (vocabulary.separator, vocabulary.mask) == (2, 4)
+  assert vocabulary.special == (0, 1, 2, 3, 4)
+
+
+def test_a_length_without_room_for_a_token_is_one_line(published_bert):
+  tokenizer = VOCABULARIES['published'](path=published_bert).train(())
+  with pytest.raises(UserError, match='max_length = 2 must be at least 3'):
+    encoding.encode(tokenizer, ['the idea'], 2)
+
+
+def test_special_tokens_are_known_whatever_their_order(published_bert):
+  text = VOCABULARIES['published'](path=published_bert).train(()).to_str()
+  for name in ('[UNK]', '[CLS]'):
+    text = text.replace(f'"{name}"', f'"<{name}>"')
+  text = text.replace('"<[UNK]>"', '"[CLS]"').replace('"<[CLS]>"', '"[UNK]"')
+  vocabulary = Vocabulary.of(tokenizers.Tokenizer.from_str(text))
+  assert vocabulary.tokens[:2] == ('[PAD]', '[UNK]')
+  assert vocabulary.mask == 4
   assert vocabulary.special == (0, 1, 2, 3, 4)

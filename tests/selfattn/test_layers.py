@@ -405,3 +405,27 @@ def test_shared_layers_have_no_pattern():
   encoder = stack(num_layers=4, share_layers=True, window=((), (1, 0)))
   with pytest.raises(ValueError, match='share_layers = True must be False'):
     encoder.check(D, drops_weights=False, platform=None)
+
+
+# --- a token that is dropped --------------------------------------------------
+
+
+def test_a_dropped_token_is_zeros_and_the_others_grow():
+  ids = np.array([[3, 5, 5, 1, 2, 5], [5, 3, 1, 2, 5, 5]])
+  tokens = TOKENS.replace(ids=ids)
+  encoder = stack(causal=False)
+  params = drawn(encoder)
+
+  def outputs(encoder, x, tokens):
+    return encoder.apply({'params': params}, x, tokens)
+
+  found = outputs(encoder.clone(token_dropout_id=5), X, tokens)
+  # Three of six are left, and three of four.
+  scale = np.array([2.0, 4 / 3])[:, None, None]
+  want = outputs(encoder, X * scale * (ids != 5)[..., None], tokens)
+  np.testing.assert_allclose(found[0], want[0], rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(found[1, :4], want[1, :4], rtol=1e-4, atol=1e-5)
+  with pytest.raises(ValueError, match=r'needs tokens\.ids'):
+    outputs(encoder.clone(token_dropout_id=5), X, TOKENS.replace(ids=None))
+  with pytest.raises(ValueError, match='-1 in a causal encoder'):
+    stack(token_dropout_id=5).check(D, drops_weights=False, platform=None)

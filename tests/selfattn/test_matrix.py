@@ -152,6 +152,10 @@ ENTRIES = {
     blocks={'shaw': {'max_distance': 3, 'with_values': True}}
   ),
   'deberta shared': Entry(blocks={'deberta': {'share_projections': True}}),
+  'deberta of version 2': Entry(
+    blocks={'deberta': {'projection_bias': 'both', 'table_norm': True}},
+    fields={'use_key_bias': False},
+  ),
   'path of single tokens': Entry(blocks={'path': {'kernel_size': 1}}),
   'selective of single tokens': Entry(
     blocks={'selective': {'kernel_size': 1, 'gated': True}}

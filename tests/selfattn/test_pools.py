@@ -44,7 +44,14 @@ def attentive(rows, params):
   return np.concatenate(hops)
 
 
-ROWS = {'mean': mean, 'max': maximum, 'cls': first, 'attentive': attentive}
+ROWS = {
+  'mean': mean,
+  'max': maximum,
+  'cls': first,
+  'first': first,
+  'last': lambda rows, params: rows[-1],
+  'attentive': attentive,
+}
 OPTIONS = {'attentive': {'hidden_dim': S, 'num_hops': N}}
 
 
@@ -125,3 +132,14 @@ def test_weights_of_an_attentive_pool_are_sown_and_of_tokens_alone():
   np.testing.assert_array_equal(
     model.apply(variables, tokens, IS_TOKEN), logits
   )
+
+
+def test_a_mean_of_hidden_layers():
+  pool = POOLS['mean'](hidden_dim=S)
+  params = draw(pool.init, jax.random.key(0), X, IS_TOKEN)
+  found = pool.apply(params, X, IS_TOKEN)
+  dense = nn.Dense(S).bind({'params': params['params']['dense']})
+  for n, length in enumerate((5, 3)):
+    rows = nn.gelu(dense(X[n, :length]), approximate=False)
+    np.testing.assert_allclose(found[n], rows.mean(axis=0), rtol=1e-5)
+  np.testing.assert_array_equal(found[2], 0)

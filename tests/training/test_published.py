@@ -28,7 +28,7 @@ def config_of(small, folder, **changes):
   values['optimizer']['warmup_steps'] = 0
   for key, value in changes.items():
     *sections, last = key.split('.')
-    part = values
+    part: dict = values
     for section in sections:
       part = part[section]
     part[last] = value
@@ -158,3 +158,144 @@ def test_masked_tokens_have_the_mask_of_the_vocabulary(
   run = evaluation.restore_params(str(tmp_path / 'run'), 'best')
   assert run.program.task.mask_id == 4
   assert 'mask' not in leaves(run.params)
+
+
+@pytest.fixture
+def classifier(untrained, tmp_path):
+  """A folder of a classifier with the labels of the data in another order."""
+  path, _ = untrained
+  run = evaluation.restore_params(path, 'best')
+  folder = str(tmp_path / 'classifier')
+  os.makedirs(folder)
+  tokenizer = encoding.read_tokenizer(path)
+  labels = ['negative', 'positive']
+  published_exports.write(run, path, tokenizer, labels, folder, 'task')
+  return folder
+
+
+def changed_config(folder, **fields):
+  path = os.path.join(folder, 'config.json')
+  with open(path) as file:
+    config = json.load(file)
+  with open(path, 'w') as file:
+    json.dump(config | fields, file)
+
+
+def head_of(path):
+  run = evaluation.restore_params(path, 'best')
+  return np.asarray(leaves(run.params)['head/kernel'])
+
+
+@pytest.mark.parametrize(
+  ('labels', 'columns'),
+  [
+    (['negative', 'positive'], [0, 1]),
+    (['positive', 'negative'], [1, 0]),
+    (['LABEL_0', 'LABEL_1'], [0, 1]),
+    (['good', 'bad'], None),
+  ],
+)
+def test_outputs_are_those_of_labels_of_the_same_name(
+  small_config, classifier, tmp_path, labels, columns
+):
+  changed_config(classifier, id2label=dict(enumerate(labels)))
+  path = str(tmp_path / 'run')
+  changes = {'train.steps': 0, 'seed': 7}
+  run_lib.run(config_of(small_config, classifier, **changes), path)
+  file = load_file(os.path.join(classifier, 'model.safetensors'))
+  before = file['classifier.weight'].T
+  found = head_of(path)
+  if columns is None:
+    assert not np.array_equal(found, before)
+  else:
+    np.testing.assert_array_equal(found, before[:, columns])
+
+
+def test_a_head_with_another_number_of_outputs_is_drawn_and_named(
+  small_config, classifier, tmp_path, capfd
+):
+  path = os.path.join(classifier, 'model.safetensors')
+  arrays = load_file(path)
+  for name in ('classifier.weight', 'classifier.bias'):
+    arrays[name] = np.concatenate([arrays[name], arrays[name][:1]])
+  save_file(arrays, path)
+  config = config_of(small_config, classifier, **{'train.steps': 0})
+  run_lib.run(config, str(tmp_path / 'run'))
+  assert 'classifier.weight (not in this model)' in capfd.readouterr().err
+
+
+def test_the_average_begins_with_the_weights_of_the_file(
+  small_config, published_bert, tmp_path
+):
+  changes = {'train.steps': 0, 'train.ema_decay': 0.9}
+  config = config_of(small_config, published_bert, **changes)
+  run_lib.run(config, str(tmp_path / 'run'))
+  run = evaluation.restore_params(str(tmp_path / 'run'), 'best')
+  file = load_file(os.path.join(published_bert, 'model.safetensors'))
+  np.testing.assert_array_equal(
+    leaves(run.params)['embed/embedding'],
+    file['bert.embeddings.word_embeddings.weight'],
+  )
+
+
+def test_parameters_of_another_position_method_are_no_table_of_the_file(
+  small_config, published_bert, tmp_path
+):
+  changes = {'train.steps': 0, 'model.position': 'tupe(max_len=68)'}
+  config = config_of(small_config, published_bert, **changes)
+  run_lib.run(config, str(tmp_path / 'run'))
+  run = evaluation.restore_params(str(tmp_path / 'run'), 'best')
+  file = load_file(os.path.join(published_bert, 'model.safetensors'))
+  table = file['bert.embeddings.position_embeddings.weight']
+  found = leaves(run.params)['encoder/position/table']
+  assert found.shape == table.shape
+  assert not np.array_equal(found, table)
+
+
+def test_a_run_that_has_begun_needs_its_folder_no_more(
+  small_config, published_bert, tmp_path
+):
+  folder = str(shutil.copytree(published_bert, tmp_path / 'model'))
+  path = str(tmp_path / 'run')
+  config = config_of(small_config, folder, **{'train.steps': 2})
+  result = run_lib.run(config, path)
+  shutil.rmtree(folder)
+  values = config.to_dict()
+  assert open_models.expanded(values, (), path) == values
+  assert run_lib.run(config, path)['loss'] == result['loss']
+
+
+def test_what_changes_no_logit_may_be_exported(
+  small_config, published_bert, tmp_path
+):
+  given = open_models.expanded(
+    config_of(small_config, published_bert).to_dict(), ()
+  )
+  encoder = given['model']['encoder'].replace(')', ', remat=True)')
+  changes = {
+    'train.steps': 0,
+    'model.encoder': encoder,
+    'model.attention_dropout_rate': 0.25,
+  }
+  config = config_of(small_config, published_bert, **changes)
+  path = str(tmp_path / 'run')
+  run_lib.run(config, path)
+  run = evaluation.restore_params(path, 'best')
+  tokenizer = encoding.read_tokenizer(path)
+  made = published_exports.write(
+    run, path, tokenizer, ['a', 'b'], str(tmp_path), 'task'
+  )
+  assert made['head'] == 'text'
+
+
+@pytest.mark.parametrize(
+  ('written_by', 'class_name'),
+  [
+    ('BertForTokenClassification', 'BertForSequenceClassification'),
+    ('BertForMaskedLM', 'BertForSequenceClassification'),
+    ('BertForSequenceClassification', 'BertForSequenceClassification'),
+  ],
+)
+def test_the_class_of_a_head_is_named(written_by, class_name):
+  config = {'architectures': [written_by]}
+  assert published_exports._class(config, 'text', False) == class_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from selfattn.pretrained.fields import activation, rope, sizes
+from selfattn.pretrained.fields import activation, sizes
 from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Choice, Model
 
@@ -52,7 +52,8 @@ def encoder(c: Config, prefix: str, width: int = 0) -> Model:
       that of the layers.
   """
   c.refuse(
-    position_embedding_type='absolute', is_decoder=False,
+    position_embedding_type='absolute',
+    is_decoder=False,
     tie_word_embeddings=True,
   )
   eps = c.get('layer_norm_eps', 1e-12)
@@ -122,13 +123,21 @@ def roberta(c: Config, prefix: str = 'roberta') -> Model:
     position=[{'learned': {**table, 'offset': first}}],
     vocabulary_head={'activation': 'gelu_exact'},
     heads=ROBERTA_HEADS,
-    unused=('*embeddings.position_ids', 'lm_head.decoder.*', '*pooler.dense.*'),
+    unused=('*embeddings.position_ids', 'lm_head.decoder.*'),
   )
 
 
 def data2vec(c: Config) -> Model:
   """data2vec for text (Baevski et al. 2022)."""
   return roberta(c, 'data2vec_text')
+
+
+def ibert(c: Config) -> Model:
+  """I-BERT (Kim et al. 2021) before it is quantised, which is RoBERTa."""
+  c.refuse(quant_mode=False)
+  model = roberta(c, 'ibert')
+  ranges = ('*_factor', '*_integer', '*.x_max', '*.x_min', '*.shift')
+  return model.replace(unused=(*model.unused, *ranges))
 
 
 def roberta_prelayernorm(c: Config) -> Model:
@@ -205,7 +214,9 @@ def mpnet(c: Config) -> Model:
   """MPNet (Song et al. 2020): RoBERTa with the relative biases of T5."""
   c.refuse(relative_attention_num_buckets=32)
   # Whatever the config says of padding.
-  model = roberta(Config({**c, 'pad_token_id': 1, 'type_vocab_size': 0}), 'mpnet')
+  model = roberta(
+    Config({**c, 'pad_token_id': 1, 'type_vocab_size': 0}), 'mpnet'
+  )
   rows = {
     'attention/query': 'attention.attn.q',
     'attention/key': 'attention.attn.k',
@@ -241,7 +252,7 @@ def albert(c: Config) -> Model:
   rows = {f'encoder/block_*/{n}': f'{only}.{name}' for n, name in layer.items()}
   rows['encoder/in'] = 'encoder.embedding_hidden_mapping_in'
   return model.replace(
-    encoder={'shares_layers': True},
+    encoder={'share_layers': True},
     rows={**rows, 'head/dense': 'pooler'},
     heads={
       'vocabulary_head/dense': 'predictions.dense',
@@ -252,15 +263,59 @@ def albert(c: Config) -> Model:
   )
 
 
+def rembert(c: Config) -> Model:
+  """RemBERT (Chung et al. 2021): wide output embeddings of their own."""
+  defaults = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
+  c.refuse(tie_word_embeddings=False)
+  c = Config({**defaults, **c, 'tie_word_embeddings': True})
+  model = encoder(c, 'rembert', c.get('input_embedding_size', 256))
+  width = c.get('output_embedding_size', 1664)
+  return model.replace(
+    vocabulary_head={'tied': False, 'transform_dim': width},
+    rows={'encoder/in': 'encoder.embedding_hidden_mapping_in', **POOLER},
+    heads={
+      'vocabulary_head/dense': 'cls.predictions.dense',
+      'vocabulary_head/norm': 'cls.predictions.LayerNorm',
+      'vocabulary_head/kernel': 'cls.predictions.decoder.weight',
+      'vocabulary_head/bias': 'cls.predictions.decoder.bias',
+    },
+    unused=('*embeddings.position_ids',),
+  )
+
+
+def esm(c: Config) -> Model:
+  """ESM-1b and ESM-2 (Rives et al. 2021; Lin et al. 2023), without contacts."""
+  c.refuse(is_folding_model=False)
+  known = {'position_embedding_type': 'absolute', 'hidden_act': 'gelu'}
+  usual = {'max_position_embeddings': 1026}
+  model = roberta(Config({**usual, **c, **known, 'type_vocab_size': 0}), 'esm')
+  if c.get('position_embedding_type') == 'rotary':
+    rotary = {'base': c.get('rope_theta', 10_000.0)}
+    model = model.replace(position=[{'rotary': rotary}])
+  else:
+    c.refuse(position_embedding_type='absolute')
+  names = 'attention.LayerNorm', 'LayerNorm', 'encoder.emb_layer_norm_after'
+  options = {'input_norm': c.get('emb_layer_norm_before', False)}
+  if c.get('token_dropout', False):
+    # As many tokens as were no [MASK] in its training.
+    options |= {'input_scale': 1 - 0.15 * 0.8}
+    options |= {'token_dropout_id': c['mask_token_id']}
+  return pre_norm(model, *names).replace(
+    encoder=options,
+    rows={'encoder/norm_in': 'embeddings.layer_norm'},
+    unused=(*model.unused, '*inv_freq', '*contact_head.regression.*'),
+  )
+
+
 def roformer(c: Config) -> Model:
   """RoFormer (Su et al. 2021): positions by rotation."""
   c.refuse(rotary_value=False)
   width = c.get('embedding_size', c['hidden_size'])
   model = encoder(c, 'roformer', 0 if width == c['hidden_size'] else width)
-  act = model.vocabulary_head['activation']
+  act = activation(c.get('hidden_act', 'gelu'))
   return model.replace(
     position=[{'rotary': {'layout': 'interleaved'}}],
     head=model.head.with_options(activation=act),
     heads={n: ROBERTA_HEADS[n] for n in ('head', 'head/dense')},
-    unused=(*model.unused, 'roformer.encoder.embed_positions.weight'),
+    unused=(*model.unused, '*encoder.embed_positions.weight'),
   )

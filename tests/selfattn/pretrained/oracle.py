@@ -30,7 +30,7 @@ B, L = 2, 9
 LENGTHS = (9, 6)
 
 
-def make(model_type: str, head: str, folder: str, fields: dict, **kwargs):
+def make(model_type, head, folder, fields, attention='eager'):
   """A model of transformers with random weights, saved in a folder."""
   import torch
   import transformers
@@ -38,9 +38,12 @@ def make(model_type: str, head: str, folder: str, fields: dict, **kwargs):
   config = transformers.AutoConfig.for_model(model_type, **TINY | fields)
   if head == 'text':
     config.num_labels = 3
-  cls = getattr(transformers, HEADS[head])
+  name = HEADS[head]
+  if head == 'none' and config.is_encoder_decoder:
+    name = 'AutoModelForTextEncoding'
+  cls = getattr(transformers, name)
   torch.manual_seed(0)
-  model = cls.from_config(config, attn_implementation='eager', **kwargs)
+  model = cls.from_config(config, attn_implementation=attention)
   model = model.eval()
   randomise(model)
   model.save_pretrained(folder)
@@ -58,8 +61,9 @@ def randomise(model) -> None:
     if name not in persistent or not x.is_floating_point() or id(x) in tied:
       continue
     is_frozen = isinstance(x, torch.nn.Parameter) and not x.requires_grad
-    if is_frozen or name.endswith('inv_freq'):
-      continue  # Angles of positions.
+    is_frozen &= not name.endswith('e_score_correction_bias')
+    if is_frozen or name.endswith(('inv_freq', 'act_fn.beta', 'act_fn.eps')):
+      continue  # Angles of positions, and constants.
     tied.add(id(x))
     scale = 0.5 if x.ndim < 2 else 1.5 / np.sqrt(x.shape[-1])
     draw = torch.randn(x.shape, generator=generator) * scale
