@@ -34,6 +34,7 @@ FILES = (
   'docs/configuration.md',
   'docs/data.md',
   'docs/language_models.md',
+  'docs/pretrained.md',
   'docs/cli.md',
 )
 _BLOCK = re.compile(r'(<!-- table: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)

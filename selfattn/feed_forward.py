@@ -241,14 +241,14 @@ class ExpertNetwork(nn.Module):
   def _mixed(self, x_TD: jax.Array, weight_TE: jax.Array) -> jax.Array:
     """The weighted sum of what all experts make of each token, (T, D)."""
     maps, count, D = self.maps, self.experts.count, x_TD.shape[-1]
-    # The first axis counts experts, and is no part of the fan in.
-    init = nn.initializers.variance_scaling(
-      1.0, 'fan_avg', 'uniform', batch_axis=(0,)
-    )
 
     def kernel(name, *shape):
-      values = self.param(name, init, (count, *shape), jnp.float32)
-      return values.astype(x_TD.dtype)
+      def init(key):
+        # One expert after another: their number is no part of the fan in.
+        keys = jax.random.split(key, count)
+        return jax.vmap(lambda key: maps.kernel_init(key, shape))(keys)
+
+      return self.param(name, init).astype(x_TD.dtype)
 
     def bias(name, features):
       if not maps.use_bias:

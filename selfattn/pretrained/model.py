@@ -53,12 +53,15 @@ class From:
       every part: 1 where whole parts stand one after another.
     transposes: whether the last axis of the tensor is the input, as that of
       torch.nn.Linear. Vectors and tables have no such axis.
+    ndim: axes of the tensor, of which those that the parameter lacks are of
+      size 1 and stand first; 0: those of the parameter.
   """
 
   name: str
   part: int = 0
   groups: int = 1
   transposes: bool = True
+  ndim: int = 0
 
 
 Rows = Mapping[str, str | From]

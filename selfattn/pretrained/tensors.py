@@ -254,4 +254,5 @@ def _joined(parts: list[tuple[int, np.ndarray, From]]) -> np.ndarray:
     array = array.reshape(*lead, sum(a.shape[-1] for a in arrays))
   if of.transposes and array.ndim > 1:
     array = array.swapaxes(-1, -2)
+  array = array.reshape((1,) * (of.ndim - array.ndim) + array.shape)
   return np.ascontiguousarray(array)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from selfattn.blocks import BLOCKS, FEED_FORWARDS
 from selfattn.encoders import ENCODERS
@@ -41,26 +42,60 @@ def tanh_gelu(x):
   return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def silu(x):
+  return x / (1 + np.exp(-x))
+
+
+def exact_gelu(x):
+  return 0.5 * x * (1 + special.erf(x / np.sqrt(2)))
+
+
+def relu(x):
+  return np.maximum(x, 0)
+
+
+def clamped(gate, up):
+  """gpt-oss, its reference code: swiglu with limits and 1 beside the second."""
+  gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
+  return gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
+
+
+def xielu(x, alpha_p, alpha_n):
+  """Huang and Schlag 2024, equation 10, with beta = 0.5."""
+  right, left = np.log1p(np.exp(alpha_p)), 0.5 + np.log1p(np.exp(alpha_n))
+  fallen = left * (np.expm1(np.minimum(x, 0)) - x)
+  return np.where(x > 0, right * x**2, fallen) + 0.5 * x
+
+
 ACTIVATIONS = {
   'gelu': tanh_gelu,
-  'relu': lambda x: np.maximum(x, 0),
-  'swiglu': lambda x: x / (1 + np.exp(-x)),
-  'geglu': tanh_gelu,
+  'gelu_exact': exact_gelu,
+  'relu': relu,
+  'relu2': lambda x: relu(x) ** 2,
+  'silu': silu,
+  'xielu': xielu,
+  'swiglu': lambda gate, up: silu(gate) * up,
+  'geglu': lambda gate, up: tanh_gelu(gate) * up,
+  'geglu_exact': lambda gate, up: exact_gelu(gate) * up,
+  'reglu': lambda gate, up: relu(gate) * up,
+  'swiglu_clamped': clamped,
 }
 
 
 def feed_forward(params, x, name):
-  h = ACTIVATIONS[name](dense(params['mlp_in'], x))
-  if 'mlp_gated' in params:
-    h = h * dense(params['mlp_gated'], x)
+  maps = [params[m] for m in ('mlp_in', 'mlp_gated') if m in params]
+  scalars = params.get(f'mlp_{name}', {})
+  h = ACTIVATIONS[name](*(dense(of_map, x) for of_map in maps), **scalars)
   return dense(params['mlp_out'], h)
 
 
 def norm(params, x, name):
-  if name == 'layer':
+  if name.startswith('layer'):
     x = x - x.mean(axis=-1, keepdims=True)
   x = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6)
-  return x * np.float64(params['scale']) + np.float64(params.get('bias', 0))
+  scale = np.float64(params.get('scale', 0 if name.endswith('offset') else 1))
+  scale = 1 + scale if name.endswith('offset') else scale
+  return x * scale + np.float64(params.get('bias', 0))
 
 
 FORMULAS = {
@@ -72,6 +107,13 @@ FORMULAS = {
   ),
   'parallel': lambda x, attend, fed, norms: (
     x + attend(norms['norm'](x)) + fed(norms['norm'](x))
+  ),
+  'branch': lambda x, attend, fed, norms: (
+    (h := x + norms['norm_attention'](attend(x))) + norms['norm_mlp'](fed(h))
+  ),
+  'sandwich': lambda x, attend, fed, norms: (
+    (h := x + norms['norm_attention_out'](attend(norms['norm_attention'](x))))
+    + norms['norm_mlp_out'](fed(norms['norm_mlp'](h)))
   ),
 }
 
@@ -126,16 +168,16 @@ def test_a_block_is_its_formula(name, kind, feed):
     )
     return np.float64(attended)
 
+  names = ('norm', 'norm_attention', 'norm_mlp', 'norm_attention_out')
   norms = {
-    n: lambda x, n=n: norm(of_block[n], x, kind)
-    for n in of_block
-    if 'norm' in n
+    n: lambda x, n=n: norm(of_block.get(n, {}), x, kind)
+    for n in (*names, 'norm_mlp_out')
   }
   want = FORMULAS[name](
     np.float64(X), attend, lambda x: feed_forward(of_block, x, feed), norms
   )
   if name != 'post':
-    want = norm(params['norm_out'], want, kind)
+    want = norm(params.get('norm_out', {}), want, kind)
   found = made.apply({'params': params}, X, Tokens())
   np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
 

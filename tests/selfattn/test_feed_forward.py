@@ -102,6 +102,31 @@ def test_experts_are_a_loop_over_tokens(case):
   np.testing.assert_allclose(of_rows, found, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize('case', CASES)
+def test_gradients_are_those_of_a_loop(case):
+  experts, kind, use_bias = CASES[case]
+  made, params = network(experts, kind, use_bias)
+  of_output = normal(7, X.shape)
+  change = jax.tree.map(lambda leaf: normal(8, leaf.shape), params)
+  if 'correction' in change:
+    # It changes the choice alone.
+    change['correction'] = np.zeros(experts.count, np.float32)
+
+  def total(step):
+    moved = jax.tree.map(
+      lambda p, d: np.float64(p) + step * np.float64(d), params, change
+    )
+    y = loop(moved, experts, kind, np.float64(X).reshape(-1, D))
+    return (y * np.reshape(of_output, y.shape)).sum()
+
+  grads = jax.grad(
+    lambda params: (made.apply({'params': params}, X) * of_output).sum()
+  )(params)
+  products = jax.tree.map(lambda g, d: (g * d).sum(), grads, change)
+  want = (total(1e-3) - total(-1e-3)) / 2e-3
+  np.testing.assert_allclose(sum(jax.tree.leaves(products)), want, rtol=1e-3)
+
+
 def test_gradients_reach_chosen_experts_alone_and_no_correction():
   experts = Experts(5, 1, correction='scores')
   made, params = network(experts, 'swiglu', False)
@@ -140,9 +165,22 @@ def test_dense_layers_have_the_parameters_and_values_of_unrolled_blocks(form):
   params = draw(unrolled.init, jax.random.key(0), X, Tokens())['params']
   assert 'mlp_in' in params['block_0']
   assert 'experts' in params['block_1']
-  found = encoder(**{form: True}).apply({'params': params}, X, Tokens())
+  other = encoder(**{form: True})
+  shapes = jax.eval_shape(other.init, jax.random.key(0), X, Tokens())['params']
+  assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+  found = other.apply({'params': params}, X, Tokens())
   want = unrolled.apply({'params': params}, X, Tokens())
   np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+
+
+def test_kernels_of_experts_begin_as_those_of_one_network():
+  for name, bound in (('xavier', (6 / (D + F)) ** 0.5), ('torch', D**-0.5)):
+    maps = Maps('swiglu', False, KERNEL_INITS[name], jnp.float32)
+    made = ExpertNetwork(Experts(50, 2), maps, F)
+    kernel_EDF = made.init(jax.random.key(0), X)['params']['in']
+    assert kernel_EDF.std() == pytest.approx(bound / 3**0.5, rel=0.1)
+    assert abs(kernel_EDF).max() == pytest.approx(bound, rel=0.1)
+    assert not np.array_equal(kernel_EDF[0], kernel_EDF[1])
 
 
 @pytest.mark.parametrize(

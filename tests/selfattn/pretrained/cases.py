@@ -355,7 +355,8 @@ EAGER_ALONE: dict[str, str] = {
   case: 'transformers has no SDPA for it'
   for case in (
     *('gemma2', 'gemma2_unbounded', 'gpt_neo', 'gpt_neo_global'),
-    *('bloom', 'bloom_heads', 'mpt', 'mpt_clipped'),
+    *('bloom', 'bloom_heads', 'mpt', 'mpt_clipped', 'mpnet', 'rembert'),
+    *('roformer', 'roformer_narrow', 'megatron-bert', 'ibert'),
     *('granite_swa', 'granite_swa_bases', *expert_cases.EAGER_ALONE),
   )
 }
