@@ -64,6 +64,8 @@ def test_training_is_ended_after_its_first_step():
 @pytest.mark.slow
 def test_step_suite(call_command, monkeypatch):
   monkeypatch.setattr(step, 'SHAPES', ((4, 8, 50, 16),))
+  small = {'vocab_size': 40, 'hidden_size': 24, 'intermediate_size': 30}
+  monkeypatch.setattr(step, 'MINILM', step.MINILM | small)
   monkeypatch.setattr(peers, 'installed', lambda name: False)
   flags = ['--suite=step', '--repetitions=1']
   code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
@@ -74,6 +76,7 @@ def test_step_suite(call_command, monkeypatch):
     *(('tutorial', name) for name in (*ours, 'matmuls')),
     *(('default config', name) for name in (*ours, 'matmuls')),
     *(('language model', name) for name in ('ours', 'matmuls')),
+    *(('MiniLM', name) for _ in range(2) for name in (*ours, 'matmuls')),
   ]
   assert {row['ratio'] for row in rows if row['step'] == 'ours'} == {1}
 
