@@ -68,6 +68,12 @@ def test_a_pool_of_sentence_transformers_is_taken(published_bert, tmp_path):
     ('{"model_type": "bert"}', "has no field 'vocab_size'"),
     ('not json', 'is no JSON'),
     (
+      '{"model_type": "llama", "vocab_size": 9, "hidden_size": 8, '
+      '"intermediate_size": 8, "num_hidden_layers": 1, '
+      '"num_attention_heads": 2, "rope_scaling": {"rope_type": "llama3"}}',
+      "has no field 'low_freq_factor'",
+    ),
+    (
       '{"model_type": "bert", "quantization_config": {"quant_method": "fp8"}}',
       r'its weights are quantised \(fp8\)',
     ),
@@ -79,4 +85,15 @@ def test_a_folder_that_is_no_model_is_one_line(tmp_path, config, line):
     folder.mkdir()
     (folder / 'config.json').write_text(config)
   with pytest.raises(UserError, match=line):
+    open_models.expanded(config_of(str(folder)), ())
+
+
+def test_a_pool_that_is_not_known_is_one_line(published_bert, tmp_path):
+  folder = tmp_path / 'model'
+  (folder / '1_Pooling').mkdir(parents=True)
+  config = os.path.join(published_bert, 'config.json')
+  os.symlink(config, folder / 'config.json')
+  mode = {'pooling_mode_weightedmean_tokens': True}
+  (folder / '1_Pooling/config.json').write_text(json.dumps(mode))
+  with pytest.raises(UserError, match='pooling weightedmean_tokens is not'):
     open_models.expanded(config_of(str(folder)), ())
