@@ -45,7 +45,7 @@ class Xielu(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Of the shape of `x`."""
+    """Activations, an array of the shape of `x`."""
     beta = 0.5
 
     def scalar(name, begin):

@@ -37,7 +37,7 @@ from experiments.workdir.checkpoints import leaves
 from selfattn import pretrained
 from selfattn.pretrained import Model
 from selfattn.pretrained.tensors import check as check_tensors
-from selfattn.pretrained.tensors import read, unused
+from selfattn.pretrained.tensors import check_constants, read, unused
 from selfattn.pretrained.tensors import sources as parameter_sources
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
@@ -257,6 +257,7 @@ def _fitting(model, params) -> tuple[Model, dict, dict]:
   changed = open_models.changed(model, chosen)
   try:
     check_tensors(sources, params, tensors)
+    check_constants(chosen, tensors)
   except ValueError as error:
     raise ValueError(
       f'{error}; given: {changed}' if changed else error

@@ -18,6 +18,7 @@ from experiments.settings import open_models
 from experiments.training import evaluation, published_exports
 from experiments.training import run as run_lib
 from experiments.workdir.checkpoints import leaves
+from selfattn import pretrained
 
 
 def config_of(small, folder, **changes):
@@ -299,3 +300,20 @@ def test_what_changes_no_logit_may_be_exported(
 def test_the_class_of_a_head_is_named(written_by, class_name):
   config = {'architectures': [written_by]}
   assert published_exports._class(config, 'text', False) == class_name
+
+
+def test_a_constant_of_the_file_that_is_another_number_is_one_line(
+  small_config, published_bert, tmp_path, monkeypatch
+):
+  folder = str(shutil.copytree(published_bert, tmp_path / 'model'))
+  path = os.path.join(folder, 'model.safetensors')
+  save_file(load_file(path) | {'bert.beta': np.array(0.75, np.float32)}, path)
+  read = pretrained.ARCHITECTURES['bert']
+  monkeypatch.setitem(
+    pretrained.ARCHITECTURES,
+    'bert',
+    lambda c: read(c).replace(constants={'beta': 0.5}),
+  )
+  config = config_of(small_config, folder, **{'train.steps': 0})
+  with pytest.raises(UserError, match=r'bert\.beta = 0\.75 must be 0\.5'):
+    run_lib.run(config, str(tmp_path / 'run'))

@@ -105,7 +105,7 @@ def megatron_bert(c: Config) -> Model:
 
 
 def pre_norm(model: Model, attention: str, mlp: str, last: str) -> Model:
-  """The same with norms before the branches, which have these names."""
+  """A model with norms before the branches, which have these names."""
   rows = of_layers({'norm_attention': attention, 'norm_mlp': mlp})
   block = Choice('pre', model.block.options)
   return model.replace(block=block, rows=rows | {'encoder/norm_out': last})

@@ -29,7 +29,7 @@ SINK = 'encoder/block_*/attention/normaliser/sink'
 
 
 def with_defaults(c: Config, **usual: Any) -> Config:
-  """The same with values for fields that are missing or null."""
+  """Fields of config.json, with values for those missing or null."""
   values = {name: c.get(name, default) for name, default in usual.items()}
   if 'num_local_experts' in c and 'num_experts' in usual:
     # transformers writes this name, where the published files have the other.

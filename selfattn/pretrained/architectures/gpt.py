@@ -48,7 +48,7 @@ def fused(
 
 
 def named(c: Config, **names: tuple[str, Any]) -> Config:
-  """The same with the names that Llama has for its fields.
+  """Fields of config.json, by the names that Llama has for them.
 
   Args:
     names: by those of Llama, the other name of a field and its default.
@@ -74,7 +74,7 @@ def gpt(c: Config, eps: str = 'layer_norm_eps', **defaults) -> Model:
 
 
 def parallel(model: Model, separate_norms: bool = False) -> Model:
-  """The same with both branches beside each other."""
+  """A model whose blocks have both branches beside each other."""
   block = Choice('parallel', model.block.options)
   return model.replace(block=block.with_options(separate_norms=separate_norms))
 
