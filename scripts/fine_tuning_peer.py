@@ -113,7 +113,7 @@ def train(settings, data: dict, seed: int) -> dict[str, float]:
   texts, labels = data['train']
   classifier = Classifier(settings, int(labels.max()) + 1)
   optimizer, steps = classifier.optimizer(settings), settings.train.steps
-  warmup = round(settings.optimizer.warmup_steps * steps)
+  warmup = settings.optimizer.warmup_steps
   schedule = transformers.get_linear_schedule_with_warmup(
     optimizer, warmup, steps
   )
