@@ -77,7 +77,7 @@ def load(
     UserError: there is no such run or checkpoint, its task answers no texts, or
       several runs differ in their vocabulary or labels.
   """
-  from experiments.settings import stored
+  from experiments.settings import open_models, stored
   from experiments.training import ensembles, generation, prediction
 
   with run_flags.opened(workdir) as paths:
@@ -87,7 +87,8 @@ def load(
     task = settings.task
     if task.entry.is_causal:
       (run,) = ensembles.restored(paths, str(checkpoint))
-      return generation.Generator(run, encoding.read_tokenizer(path))
+      ends = open_models.ends(settings, path)
+      return generation.Generator(run, encoding.read_tokenizer(path), ends)
     _check_task(task, path)
     return prediction.Predictor(
       list(ensembles.restored(paths, str(checkpoint), calibrated)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -32,7 +31,6 @@ from selfattn.projections import (
   NORMED,
   dense,
   gate,
-  normalised,
   project,
 )
 from selfattn.tokens import Tokens, sides, without_padding
@@ -68,8 +66,6 @@ class Attention(nn.Module):
       (Henry et al. 2020; with learned scales).
     qk_norm_kind: the norm, one of selfattn.norms.NORMS.
     qk_norm_over: one of NORMED: what it is over.
-    qk_norm_after_rotation: whether that norm follows the rotation instead
-      (Hunyuan); without learned scales, it is the same.
     clip_qkv: bound of queries, keys and values, which are clipped to it before
       that norm (MosaicML 2023, MPT); 0: none.
     output_gate: one of OUTPUT_GATES. The outputs of the heads are multiplied by
@@ -100,7 +96,6 @@ class Attention(nn.Module):
   qk_norm: bool = False
   qk_norm_kind: str = 'rms'
   qk_norm_over: str = 'head'
-  qk_norm_after_rotation: bool = False
   clip_qkv: float = 0.0
   output_gate: str = 'none'
   gate_activation: str = 'sigmoid'
@@ -250,9 +245,6 @@ class Attention(nn.Module):
     if isinstance(normaliser, Softmax):
       params = self._of_layer('normaliser', normaliser.init)
       normaliser = normaliser.at(layer)
-    after_rotation = None
-    if self.qk_norm and self.qk_norm_after_rotation:
-      after_rotation = functools.partial(normalised, self)
     return attend(
       *q_k_v,
       causal=self.causal,
@@ -260,7 +252,6 @@ class Attention(nn.Module):
       normaliser=normaliser,
       normaliser_params=params,
       scale=self.scale or None,
-      after_rotation=after_rotation,
       softcap=self.softcap,
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,

@@ -10,7 +10,6 @@ makes of the output. A fully masked row returns exactly zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +49,6 @@ def attend(
   normaliser: Softmax | None = None,
   normaliser_params=None,
   scale: float | None = None,
-  after_rotation: Callable[..., tuple[jax.Array, jax.Array]] | None = None,
   softcap: float = 0.0,
   dropout: Dropout | None = None,
   broadcast_dropout: bool = False,
@@ -83,8 +81,6 @@ def attend(
     normaliser_params: its parameters.
     scale: factor of the scores, before that of the position method; None:
       K^-1/2.
-    after_rotation: from rotated queries and keys to those that are multiplied,
-      such as a norm; None: no change.
     softcap: c: scaled scores become c tanh(scores / c), before any bias; 0: no
       cap.
     dropout: on the weights.
@@ -149,8 +145,6 @@ def attend(
   rotated_BLHK, rotated_BMGK = _rotated(
     position, params, q_BLHK, k_BMGK, query, key
   )
-  if after_rotation is not None:
-    rotated_BLHK, rotated_BMGK = after_rotation(rotated_BLHK, rotated_BMGK)
   choice = choose(
     backend,
     platform,

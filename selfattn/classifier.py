@@ -150,6 +150,8 @@ class TextClassifier(nn.Module):
       tokens = tokens.replace(positions=positions_BL, is_consecutive=None)
     elif has_cache and not self.is_initializing():
       self._check_cache(tokens)
+      if not is_right_padded:
+        tokens = self._continued(tokens)
     elif tokens.positions is None and not is_right_padded:
       tokens = _from_first_token(tokens)
     is_second_BL = None
@@ -189,6 +191,24 @@ class TextClassifier(nn.Module):
     pooled_BP = drop(self.pool(x_BLD, padding_mask_BL), dropout, 1)
     inner = None if dropout is None else dropout.at(2)
     return self.head(pooled_BP, self.num_classes, inner)
+
+  def _continued(self, tokens: Tokens) -> Tokens:
+    """Tokens whose positions begin at the first one of each row of all calls.
+
+    The cache keeps the number of columns of earlier calls, and of those before
+    the first token of each row.
+    """
+    mask_BL = jnp.asarray(tokens.padding_mask)
+    B, L = mask_BL.shape
+    end = self.variable('cache', 'columns', jnp.zeros, (), jnp.int32)
+    first = self.variable('cache', 'first', jnp.zeros, (B, 1), jnp.int32)
+    begun_B1 = first.value < end.value
+    is_first_BL = jnp.cumsum(mask_BL, axis=1) > 0
+    before_B1 = L - is_first_BL.sum(axis=1, keepdims=True)
+    first_B1 = jnp.where(begun_B1, first.value, end.value + before_B1)
+    positions_BL = end.value + jnp.arange(L)[None] - first_B1
+    first.value, end.value = first_B1, end.value + L
+    return tokens.replace(positions=positions_BL, is_consecutive=True)
 
   def _check_cache(self, tokens: Tokens) -> None:
     """ValueError for what is not counted from the first call on."""

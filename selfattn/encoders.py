@@ -48,8 +48,6 @@ class AttentionEncoder(Stack):
     qk_norm_over: what that norm is over: head, the channels of a head by scales
       that all heads share; each_head, by scales of its own; all_heads, all
       channels.
-    qk_norm_after_rotation: whether that norm follows the rotation of a position
-      method instead (Hunyuan); without learned scales, it is the same.
     clip_qkv: bound c of queries, keys and values, which are clipped to between
       -c and c (MosaicML 2023, MPT); 0: none.
     output_gate: whether the output of attention is gated by its input, a gate
@@ -78,7 +76,6 @@ class AttentionEncoder(Stack):
   qk_norm: bool = False
   qk_norm_kind: str = 'rms'
   qk_norm_over: str = 'head'
-  qk_norm_after_rotation: bool = False
   clip_qkv: float = 0.0
   output_gate: str = 'none'
   gate_activation: str = 'sigmoid'
@@ -251,7 +248,6 @@ _OF_ATTENTION = (
   'qk_norm',
   'qk_norm_kind',
   'qk_norm_over',
-  'qk_norm_after_rotation',
   'clip_qkv',
   'output_gate',
   'gate_activation',

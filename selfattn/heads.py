@@ -24,7 +24,6 @@ class VocabularyHead(nn.Module):
   Attributes:
     transform: whether vectors first go through a dense layer, an activation
       and a norm (Devlin et al. 2019, section 3.1, and their code).
-    transform_dim: width of that layer; 0: that of embeddings.
     activation: of the transform, one of ACTIVATIONS.
     norm: of the transform, one of selfattn.norms.
     eps: epsilon of that norm.
@@ -37,7 +36,6 @@ class VocabularyHead(nn.Module):
   """
 
   transform: bool = True
-  transform_dim: int = 0
   activation: str = 'gelu_exact'
   norm: str = 'layer'
   eps: float = 1e-6
@@ -51,12 +49,6 @@ class VocabularyHead(nn.Module):
     """Raises ValueError `OPTION = VALUE must be ...`."""
     require_one_of(ACTIVATIONS, 'activation', self.activation)
     require_one_of(NORMS, 'norm', self.norm)
-    require(
-      self.transform_dim == 0 or not self.tied,
-      'transform_dim',
-      self.transform_dim,
-      '0 with tied = True',
-    )
 
   @nn.compact
   def __call__(self, x_BLD: jax.Array, embed: nn.Embed) -> jax.Array:
@@ -69,8 +61,8 @@ class VocabularyHead(nn.Module):
     dtype, V = x_BLD.dtype, embed.num_embeddings
     if self.transform:
       use_bias = self.transform_bias
-      width = self.transform_dim or embed.features
-      dense = nn.Dense(width, use_bias=use_bias, dtype=dtype, name='dense')
+      D = embed.features
+      dense = nn.Dense(D, use_bias=use_bias, dtype=dtype, name='dense')
       x_BLD = ACTIVATIONS[self.activation](dense(x_BLD))
       norm = NORMS[self.norm](epsilon=self.eps, dtype=dtype, name='norm')
       x_BLD = norm(x_BLD)

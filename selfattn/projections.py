@@ -42,22 +42,15 @@ def project(
   params = with_rows(
     method, params, rows_by_head(to_query), rows_by_head(to_key)
   )
-  if layer.qk_norm and not layer.qk_norm_after_rotation:
-    q_BLHK, k_BMGK = normalised(layer, q_BLHK, k_BMGK)
+  if layer.qk_norm:
+    q_BLHK = _normalised(layer, 'query_norm', q_BLHK)
+    k_BMGK = _normalised(layer, 'key_norm', k_BMGK)
   return q_BLHK, k_BMGK, v_BMGK, params
 
 
 # What a norm of queries and keys is over: the channels of a head, by scales
 # that all heads share or by its own; or all channels of all heads.
 NORMED = ('head', 'each_head', 'all_heads')
-
-
-def normalised(layer: Any, q_BLHK, k_BMGK) -> tuple[jax.Array, jax.Array]:
-  """Queries and keys after the norms of the layer, of the same shapes."""
-  return (
-    _normalised(layer, 'query_norm', q_BLHK),
-    _normalised(layer, 'key_norm', k_BMGK),
-  )
 
 
 def _normalised(layer: Any, name: str, x_BLHK) -> jax.Array:

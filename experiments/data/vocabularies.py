@@ -199,7 +199,11 @@ class Published(Tokenization):
     except ValueError as error:
       raise UserError(str(error)) from error
     if tokenizer is None:
-      raise UserError(f'{self.path} has no tokenizer.json')
+      raise UserError(
+        f'{self.path} has no tokenizer.json; where it has other files of a '
+        'tokenizer, AutoTokenizer of transformers loads them, and '
+        'save_pretrained writes it'
+      )
     return tokenizer
 
 

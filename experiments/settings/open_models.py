@@ -11,7 +11,11 @@ from experiments.command.calls import Table, option_text
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.data import published
-from experiments.settings.settings import ModelSettings, default_config
+from experiments.settings.settings import (
+  ModelSettings,
+  Settings,
+  default_config,
+)
 from experiments.workdir.workdir import read_json
 
 # Keys and options of the encoder that change no logit of a published model.
@@ -42,9 +46,20 @@ def described(name: str) -> dict[str, Any]:
   try:
     folder = published.folder(name)
     config = pretrained.read_config(folder)
-    return {'config': config, 'pool': pretrained.read_pool(folder)}
+    return {
+      'config': config,
+      'pool': pretrained.read_pool(folder),
+      'ends': pretrained.read_ends(folder),
+    }
   except ValueError as error:
     raise UserError(f'config.model.pretrained = {name!r}: {error}') from None
+
+
+def ends(settings: Settings, workdir: str) -> tuple[int, ...]:
+  """Ids of the tokens that end a text, of a run with a published vocabulary."""
+  if settings.data.vocabulary.name != 'published':
+    return ()
+  return tuple(read_json(workdir, FILE, {}).get('ends', ()))
 
 
 def expanded(config: dict, given: Collection[str], workdir: str = '') -> dict:

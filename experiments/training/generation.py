@@ -56,10 +56,12 @@ class Generator:
   Attributes:
     run: the run.
     tokenizer: its vocabulary.
+    ends: ids of tokens that end a text.
   """
 
   run: Evaluated
   tokenizer: Any
+  ends: tuple[int, ...] = ()
 
   def generate(
     self,
@@ -74,7 +76,8 @@ class Generator:
     It begins with the space that the vocabulary puts after the prompt, if any.
 
     Args:
-      max_new_tokens: tokens that are drawn.
+      max_new_tokens: tokens that are drawn, or fewer before one that ends a
+        text.
       temperature, top_p, seed: see Sampling.
 
     Raises:
@@ -94,7 +97,9 @@ class Generator:
     return whole[len(before) :]
 
   def sampled(self, ids, count: int, sampling: Sampling) -> Iterator[int]:
-    """Yields `count` token ids, each drawn from what follows all before it.
+    """Yields token ids, each drawn from what follows all before it.
+
+    They are `count`, or fewer before one that ends a text.
 
     Args:
       ids: int32 (tokens,), of the prompt.
@@ -116,14 +121,34 @@ class Generator:
     options = sampling.temperature, sampling.top_p
     key, cache = jax.random.key(sampling.seed), {}
     last = jnp.asarray(ids)[None]
+    known, anew = list(map(int, ids)), self._lengths_anew()
     try:
       for index in range(count):
         key_of_token = jax.random.fold_in(key, index)
+        if len(known) in anew:
+          cache, last = {}, jnp.array([known], jnp.int32)
         token, cache = step(cache, last, *options, key_of_token)
         last = token[None, None]
-        yield int(token)
+        if int(token) in self.ends:
+          return
+        known.append(int(token))
+        yield known[-1]
     except (TypeError, ValueError) as error:
       raise UserError(f'this model has no cache: {error}') from error
+
+  def _lengths_anew(self) -> set[int]:
+    """Numbers of tokens from which earlier ones are read with other positions.
+
+    That of LongRoPE is where its long factors begin; its cache holds what upper
+    layers made of the short ones.
+    """
+    method = getattr(self.run.program.classifier.encoder, 'position', None)
+    parts = dict(method.parts).values() if method else ()
+    return {
+      part.original_length + 1
+      for part in parts
+      if getattr(part, 'short_factors', ())
+    }
 
   @functools.cached_property
   def _step(self) -> Callable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from typing import Any, cast
@@ -18,19 +19,11 @@ from experiments.settings.settings import Settings
 from experiments.training.evaluation import Evaluated
 from experiments.workdir import workdir as workdir_lib
 from selfattn import pretrained
-from selfattn.pretrained import Config, Model
+from selfattn.pretrained import Model
 from selfattn.pretrained.fields import rope_parameters
 
-# Ends of names of classes of transformers, by what is predicted.
-_ENDINGS = {
-  'ForCausalLM': 'vocabulary',
-  'LMHeadModel': 'vocabulary',
-  'ForMaskedLM': 'vocabulary',
-  'ForPreTraining': 'vocabulary',
-  'ForSequenceClassification': 'text',
-  'EncoderModel': 'none',
-  'Model': 'none',
-}
+# What follows the name of a model in that of a class of transformers.
+_ENDS = re.compile(r'(For[A-Z]\w*|LMHeadModel|EncoderModel|Model)$')
 _PROBLEMS = {
   'classify': 'single_label_classification',
   'multilabel': 'multi_label_classification',
@@ -75,19 +68,17 @@ def write(
       'config.model.pretrained is empty: the format of transformers is for '
       'runs that begin with a published model'
     )
-  read = pretrained.ARCHITECTURES[config['model_type']]
-  config, model = _said(run.settings, config, read)
+  config, model = _said(run.settings, config)
   params: dict[str, Any] = dict(cast(Mapping, run.params))
   kind, task = 'none', run.program.task
   if head == 'task':
     kind = _kind(run.settings, task, model)
   else:
     params = {n: x for n, x in params.items() if 'head' not in n}
-  config |= {
-    'architectures': [_class(config, kind, task.is_causal)],
-    'dtype': 'float32',
-  }
-  config.pop('torch_dtype', None)
+  architectures = _class(config, kind, task.is_causal)
+  for older in ('architectures', 'torch_dtype'):
+    config.pop(older, None)
+  config |= architectures | {'dtype': 'float32'}
   if kind == 'text':
     config |= _labels(run.settings.task.name, labels)
   try:
@@ -99,9 +90,9 @@ def write(
   return {'step': run.step, 'task': str(run.settings.task), 'head': kind}
 
 
-def _said(settings: Settings, config: dict, read) -> tuple[dict, Model]:
+def _said(settings: Settings, config: dict) -> tuple[dict, Model]:
   """A config.json that says the settings, and what is read from it."""
-  model = read(Config(config))
+  model = pretrained.model_of(config)
   if not open_models.changed(settings.model, model):
     return config, model
   position = settings.model.position
@@ -111,7 +102,7 @@ def _said(settings: Settings, config: dict, read) -> tuple[dict, Model]:
     for older in ('rope_scaling', 'rope_theta', 'partial_rotary_factor'):
       config.pop(older, None)
     try:
-      model = read(Config(config))
+      model = pretrained.model_of(config)
     except ValueError as error:
       raise UserError(f'config.model.position: {error}') from None
   if changed := open_models.changed(settings.model, model):
@@ -144,21 +135,24 @@ def _kind(settings: Settings, task: Task, model: Model) -> str:
   return 'text'
 
 
-def _class(config: dict, kind: str, is_causal: bool) -> str:
-  """The class of transformers that has the head."""
-  (before, *_) = config.get('architectures') or ['Model']
-  ending = next((end for end in _ENDINGS if before.endswith(end)), '')
-  if not ending:
-    before, _, _ = before.partition('For')
-  elif _ENDINGS[ending] == kind:
-    return before
-  of_tokens = 'ForCausalLM' if is_causal else 'ForMaskedLM'
-  new = {
-    'vocabulary': of_tokens,
+def _class(config: dict, kind: str, is_causal: bool) -> dict[str, list[str]]:
+  """The field with the class of transformers that has the head.
+
+  Without the name of the class before, there is no such field.
+  """
+  (before, *_) = config.get('architectures') or ['']
+  base = _ENDS.sub('', before)
+  if not base:
+    return {}
+  if kind != 'none' and pretrained.head_of_class(before) == kind:
+    return {'architectures': [before]}
+  ends = {
+    'vocabulary': 'ForCausalLM' if is_causal else 'ForMaskedLM',
     'text': 'ForSequenceClassification',
-    'none': 'Model',
+    # Without its decoder, the model is of another class.
+    'none': 'EncoderModel' if config.get('is_encoder_decoder') else 'Model',
   }
-  return before.removesuffix(ending) + new[kind]
+  return {'architectures': [base + ends[kind]]}
 
 
 def _labels(name: str, labels: list[str]) -> dict[str, Any]:

@@ -37,7 +37,13 @@ from experiments.workdir.checkpoints import leaves
 from selfattn import pretrained
 from selfattn.pretrained import Model
 from selfattn.pretrained.tensors import check as check_tensors
-from selfattn.pretrained.tensors import check_constants, read, unused
+from selfattn.pretrained.tensors import (
+  check_complete,
+  check_constants,
+  merged,
+  read,
+  unexpected,
+)
 from selfattn.pretrained.tensors import sources as parameter_sources
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
@@ -241,7 +247,7 @@ def _fitting(model, params) -> tuple[Model, dict, dict]:
   """
   folder = published.folder(model.pretrained)
   chosen = pretrained.read_model(folder)
-  tensors = pretrained.read_tensors(folder)
+  tensors = merged(chosen, pretrained.read_tensors(folder))
   theirs = {name for of_layer in chosen.position for name in of_layer}
   if theirs != {call.name for of_layer in model.position for call in of_layer}:
     # The parameters of another method may have the same names.
@@ -264,6 +270,7 @@ def _fitting(model, params) -> tuple[Model, dict, dict]:
     ) from None
   usual = pretrained.abstract_params(pretrained.module(chosen, head='none'))
   layers = parameter_sources(chosen, usual, tensors)
+  check_complete(layers, tensors)
   left = [
     path
     for path, source in layers.items()
@@ -297,7 +304,7 @@ def _of_published(params, model, workdir: str):
   values = dict(read(sources, params, tensors, place))
   skipped = [
     *(f'{p} (not in that model)' for p in leaves(params) if p not in values),
-    *(f'{n} (not in this model)' for n in unused(chosen, sources, tensors)),
+    *(f'{n} (not in this model)' for n in unexpected(chosen, sources, tensors)),
   ]
   _log_taken(model.pretrained, list(values), skipped)
   merged = [values.get(name, leaf) for name, leaf in leaves(params).items()]

@@ -25,6 +25,7 @@ from flax import traverse_util
 from selfattn.pretrained import folder as folder_lib
 from selfattn.pretrained import tensors as tensors_lib
 from selfattn.pretrained.architectures import ARCHITECTURES
+from selfattn.pretrained.fields import usual_names
 from selfattn.pretrained.folder import Config, read_config, read_tensors
 from selfattn.pretrained.model import Choice, From, Model, module
 
@@ -40,16 +41,16 @@ class Loaded(NamedTuple):
     tokenizer: a tokenizers.Tokenizer, or None where the folder has none. It
       neither pads nor truncates.
     model: the choices that the module is made of.
-    new: paths of parameters that the file does not have, which are drawn.
-    unused: names of tensors of the file that the module does not have.
+    missing: paths of parameters that the file does not have, which are drawn.
+    unexpected: names of tensors of the file that the module does not have.
   """
 
   module: nn.Module
   variables: Any
   tokenizer: Any
   model: Model
-  new: list[str]
-  unused: list[str]
+  missing: list[str]
+  unexpected: list[str]
 
 
 def read_model(folder: str, architecture: Architecture | None = None) -> Model:
@@ -79,7 +80,7 @@ def model_of(config: dict, architecture: Architecture | None = None) -> Model:
         f'{", ".join(sorted(ARCHITECTURES))}'
       )
     architecture = ARCHITECTURES[kind]
-  return architecture(Config(config))
+  return architecture(usual_names(config))
 
 
 def read_tokenizer(folder: str):
@@ -105,51 +106,91 @@ def read_tokenizer(folder: str):
   return tokenizer
 
 
+# Pools of this package, by their names in files of sentence-transformers, of
+# which older ones have a flag for each.
+_POOLS = {'cls': 'first', 'mean': 'mean', 'max': 'max', 'lasttoken': 'last'}
+_FLAGS = {
+  'cls_token': 'cls',
+  'mean_tokens': 'mean',
+  'max_tokens': 'max',
+  'lasttoken': 'lasttoken',
+}
+_MODULES = ('Transformer', 'Pooling', 'Normalize')
+
+
 def read_pool(folder: str) -> str | None:
-  """The pool of a folder of sentence-transformers; None: it says none."""
-  modes = folder_lib.read_json(folder, os.path.join('1_Pooling', 'config.json'))
+  """The pool of a folder of sentence-transformers; None: it says none.
+
+  Raises:
+    ValueError: it is no pool of this package, or something follows it.
+  """
+  for kind in folder_lib.read_modules(folder):
+    if kind not in _MODULES:
+      raise ValueError(
+        f'{folder}: its modules.json has the module {kind}, and only '
+        f'{", ".join(_MODULES)} are supported; without that file, the folder '
+        'is read as that of its Transformer'
+      )
+  options = folder_lib.read_json(folder, '1_Pooling/config.json')
+  chosen = options.get('pooling_mode', [])
+  chosen = [chosen] if isinstance(chosen, str) else list(chosen)
   start = 'pooling_mode_'
-  names = {'cls_token': 'first', 'mean_tokens': 'mean', 'max_tokens': 'max'}
-  names['lasttoken'] = 'last'
-  chosen = [
-    name.removeprefix(start)
-    for name in modes
-    if name.startswith(start) and modes[name]
+  chosen += [
+    _FLAGS.get(name.removeprefix(start), name.removeprefix(start))
+    for name in options
+    if name.startswith(start) and options[name]
   ]
   if not chosen:
     return None
-  if len(chosen) > 1 or chosen[0] not in names:
+  if len(set(chosen)) > 1 or chosen[0] not in _POOLS:
     raise ValueError(
       f'{folder}: the pooling {" and ".join(chosen)} is not supported, only '
-      f'one of {", ".join(names)} is'
+      f'one of {", ".join(_POOLS)} is'
     )
-  return names[chosen[0]]
+  return _POOLS[chosen[0]]
+
+
+def read_ends(folder: str) -> list[int]:
+  """Ids of the tokens that end a text, in generation; [] if it says none."""
+  says = folder_lib.read_json(folder, 'generation_config.json')
+  ends = says.get('eos_token_id', read_config(folder).get('eos_token_id'))
+  return ends if isinstance(ends, list) else [] if ends is None else [ends]
 
 
 def read_labels(folder: str) -> list[str]:
-  """Names of the outputs of a folder's classifier, in order; [] without any."""
+  """Names of the outputs of a folder's classifier, in order.
+
+  transformers leaves two outputs without names out.
+  """
   config = Config(read_config(folder))
   names = folder_lib.mapping(config.get('id2label'))
   if names:
     return [str(names[index]) for index in sorted(names, key=int)]
-  return [f'LABEL_{index}' for index in range(config.get('num_labels', 0))]
+  return [f'LABEL_{index}' for index in range(config.get('num_labels', 2))]
 
 
-def usual_head(folder: str) -> str:
+# The head of a class of transformers, by the end of its name.
+_HEADS = {
+  # It tells which tokens were replaced.
+  'ElectraForPreTraining': 'none',
+  'ForCausalLM': 'vocabulary',
+  'LMHeadModel': 'vocabulary',
+  'ForMaskedLM': 'vocabulary',
+  'ForPreTraining': 'vocabulary',
+  'ForSequenceClassification': 'text',
+}
+
+
+def head_of_class(name: str) -> str:
+  """The head of a class of transformers: vocabulary, text or none."""
+  ends = [end for end in _HEADS if name.endswith(end)]
+  return _HEADS[ends[0]] if ends else 'none'
+
+
+def default_head(folder: str) -> str:
   """The head of the class that wrote a folder: vocabulary, text or none."""
-  (kind, *_) = read_config(folder).get('architectures') or ['']
-  for head, endings in {
-    'vocabulary': (
-      'ForCausalLM',
-      'LMHeadModel',
-      'ForMaskedLM',
-      'ForPreTraining',
-    ),
-    'text': ('ForSequenceClassification',),
-  }.items():
-    if kind.endswith(endings):
-      return head
-  return 'none'
+  (name, *_) = read_config(folder).get('architectures') or ['']
+  return head_of_class(name)
 
 
 def load(
@@ -179,29 +220,31 @@ def load(
 
   Raises:
     ValueError: see `read_model`; a tensor has another shape than config.json
-      says, or a type that is not read.
+      says, or a type that is not read; or the file has none of a layer.
   """
-  model, head = read_model(folder, architecture), head or usual_head(folder)
+  model, head = read_model(folder, architecture), head or default_head(folder)
   if head == 'none' and (pool := read_pool(folder)):
     model = model.replace(pool=Choice(pool))
   if num_classes is None:
-    num_classes = len(read_labels(folder)) or 1
+    num_classes = len(read_labels(folder))
   made = module(model, head, num_classes, dtype)
   abstract = abstract_params(made)
-  tensors = read_tensors(folder)
+  tensors = tensors_lib.merged(model, read_tensors(folder))
   sources = tensors_lib.sources(model, abstract, tensors)
   tensors_lib.check(sources, abstract, tensors)
+  tensors_lib.check_complete(sources, tensors)
   tensors_lib.check_constants(model, tensors)
   place = place or (lambda _, array: jnp.asarray(array))
   leaves = dict(tensors_lib.read(sources, abstract, tensors, place))
-  new = tensors_lib.missing(sources, abstract, tensors)
-  if new:
-    drawn = _drawn(made, jax.random.key(0) if key is None else key, new)
+  missing = tensors_lib.missing(sources, abstract, tensors)
+  if missing:
+    drawn = _drawn(made, jax.random.key(0) if key is None else key, missing)
     leaves |= {path: place(path, np.asarray(x)) for path, x in drawn.items()}
   params = traverse_util.unflatten_dict(leaves, sep='/')
-  unused = tensors_lib.unused(model, sources, tensors)
+  unexpected = tensors_lib.unexpected(model, sources, tensors)
   variables = {'params': params}
-  return Loaded(made, variables, read_tokenizer(folder), model, new, unused)
+  tokenizer = read_tokenizer(folder)
+  return Loaded(made, variables, tokenizer, model, missing, unexpected)
 
 
 def abstract_params(made: nn.Module) -> Any:
@@ -255,15 +298,17 @@ __all__ = [
   'Loaded',
   'Model',
   'abstract_params',
+  'default_head',
+  'head_of_class',
   'load',
   'model_of',
   'module',
   'read_config',
+  'read_ends',
   'read_labels',
   'read_model',
   'read_pool',
   'read_tensors',
   'read_tokenizer',
   'save',
-  'usual_head',
 ]

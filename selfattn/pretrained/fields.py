@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from selfattn.pretrained.folder import Config, mapping
@@ -23,12 +23,51 @@ ACTIVATIONS = {
   'tanh': 'tanh',
   'xielu': 'xielu',
 }
+# Names of a field in config.json, by the one that is read here.
+_ALIASES = {
+  'hidden_size': ('d_model', 'n_embd', 'n_embed', 'dim'),
+  'num_hidden_layers': ('n_layer', 'n_layers', 'num_layers'),
+  'num_attention_heads': ('n_head', 'n_heads', 'num_heads'),
+  'head_dim': ('d_kv',),
+  'intermediate_size': (
+    'd_ff', 'ffn_dim', 'ffn_hidden_size', 'hidden_dim', 'n_inner',
+  ),
+  'max_position_embeddings': ('n_positions',),
+  'hidden_act': ('activation', 'activation_function'),
+  'hidden_dropout': (
+    'dropout', 'dropout_rate', 'hidden_dropout_prob', 'resid_dropout',
+    'resid_pdrop', 'residual_dropout',
+  ),
+  'attention_dropout': ('attention_probs_dropout_prob', 'attn_pdrop'),
+  'rope_theta': ('rotary_emb_base',),
+  'partial_rotary_factor': ('rotary_pct',),
+}  # fmt: skip
 _GATED = {
   'silu': 'swiglu',
   'gelu': 'geglu',
   'gelu_exact': 'geglu_exact',
   'relu': 'reglu',
 }
+
+
+# Kinds of layers, by whether they attend to all tokens.
+KINDS = ('sliding_attention', 'full_attention')
+
+
+def usual_names(config: Mapping[str, Any]) -> Config:
+  """Fields of config.json, each by the name that most files have for it.
+
+  A file that has a name of its own does not mean the usual one, if it has both.
+  """
+  c = Config(config)
+  for name, others in _ALIASES.items():
+    found = [c.pop(other) for other in others if other in c]
+    if found:
+      c.pop(name, None)
+    known = [value for value in found if value is not None]
+    if known:
+      c[name] = known[0]
+  return c
 
 
 def activation(name: str) -> str:
@@ -48,27 +87,35 @@ def gated(name: str) -> str:
   return _GATED[plain]
 
 
-def sizes(c: Config, **renamed: str) -> dict[str, Any]:
-  """Sizes of a Model, from the names of most config.json files.
+def sizes(c: Config) -> dict[str, Any]:
+  """Sizes of a Model."""
+  H = c['num_attention_heads']
+  if H < 1:
+    raise ValueError(f'config.json: num_attention_heads = {H} is below 1')
+  return {
+    'vocab_size': c['vocab_size'],
+    'num_layers': c['num_hidden_layers'],
+    'num_heads': H,
+    'embed_dim': c['hidden_size'],
+    'mlp_dim': c['intermediate_size'],
+  }
+
+
+def dropout_rates(c: Config, default: float = 0.0) -> dict[str, Any]:
+  """Dropout rates of a Model.
 
   Args:
-    renamed: other names of these fields, by their name here.
+    default: of files that do not say.
   """
-  names = {
-    'vocab_size': 'vocab_size',
-    'num_layers': 'num_hidden_layers',
-    'num_heads': 'num_attention_heads',
-    'embed_dim': 'hidden_size',
-    'mlp_dim': 'intermediate_size',
+  return {
+    'dropout_rate': c.get('hidden_dropout', default),
+    'attention_dropout_rate': c.get('attention_dropout', default),
   }
-  return {ours: c[renamed.get(ours, theirs)] for ours, theirs in names.items()}
 
 
 def heads(c: Config) -> dict[str, int]:
   """Options of the encoder for KV heads and widths of heads; 0 where usual."""
   H, D = c['num_attention_heads'], c['hidden_size']
-  if H < 1:
-    raise ValueError(f'config.json: num_attention_heads = {H} is below 1')
   G, K = c.get('num_key_value_heads', H), c.get('head_dim', D // H)
   return {'num_kv_heads': G % H, 'head_dim': 0 if K * H == D else K}
 
@@ -83,123 +130,160 @@ def shortest(entries: Sequence) -> list:
   return list(entries[:size])
 
 
-def layer_types(c: Config, usual: Sequence[str]) -> list[str]:
-  """The kind of attention of each layer."""
-  return list(c.get('layer_types') or usual)
+def layer_types(c: Config, is_full: Callable[[int], Any]) -> list[str]:
+  """The kind of attention of each layer: one of KINDS.
+
+  Args:
+    is_full: whether the layer of a number, from 0, attends to all tokens, in
+      files without the field `layer_types`.
+  """
+  count = c['num_hidden_layers']
+  usual = [KINDS[bool(is_full(n))] for n in range(count)]
+  types = list(c.get('layer_types', usual))
+  if len(types) != count or not set(types) <= set(KINDS):
+    raise ValueError(
+      f'config.json: layer_types = {types} must be {count} of '
+      f'{" and ".join(KINDS)}'
+    )
+  return types
 
 
 def windows(types: Sequence[str], size: int | None) -> dict[str, Any]:
-  """The option `window` for layers that are of sliding_attention or not.
+  """The option `window` of a decoder, for layers of these kinds.
 
   Args:
     size: keys that a query sees, itself included; None: all.
   """
-  if not size or 'sliding_attention' not in types:
+  if not size or KINDS[0] not in types:
     return {}
-  left = {'sliding_attention': (size - 1, 0)}
-  pattern = shortest([left.get(kind, (-1, -1)) for kind in types])
+  return sided_windows(types, (size - 1, 0))
+
+
+def sided_windows(
+  types: Sequence[str], sides: tuple[int, int]
+) -> dict[str, Any]:
+  """The option `window`, of so many tokens before and after a token."""
+  pattern = shortest([sides if t == KINDS[0] else (-1, -1) for t in types])
   return {'window': pattern[0] if len(pattern) == 1 else tuple(pattern)}
 
 
+def rotations(
+  c: Config,
+  types: Sequence[str],
+  usual: Mapping[str, Mapping[str, Any]],
+  scaled: Sequence[str] = KINDS[1:],
+  fraction: float = 0.0,
+) -> list[dict]:
+  """Positions of layers whose rotation depends on their kind.
+
+  Args:
+    usual: what `rope_parameters` of a kind have where the file does not say.
+    scaled: the kinds that `rope_scaling`, of older files, is for.
+    fraction: see `rope`.
+  """
+  given, older = (
+    mapping(c.get('rope_parameters')),
+    mapping(c.get('rope_scaling')),
+  )
+
+  def rotation(kind):
+    options = {**usual[kind], **mapping(given.get(kind))}
+    options |= older if kind in scaled else {}
+    # transformers looks for it beside the kinds.
+    options.pop('truncate', None)
+    of_kind = Config({**c, 'rope_parameters': options, 'rope_scaling': None})
+    return {'rotary': rope(of_kind, fraction=fraction)}
+
+  return shortest([rotation(kind) for kind in types])
+
+
+# Options of `rotary` by their names in config.json, and those of each scaling.
+_OPTIONS = {
+  'rope_theta': 'base',
+  'partial_rotary_factor': 'fraction',
+  'factor': 'factor',
+  'original_max_position_embeddings': 'original_length',
+  'low_freq_factor': 'low_freq_factor',
+  'high_freq_factor': 'high_freq_factor',
+  'beta_fast': 'beta_fast',
+  'beta_slow': 'beta_slow',
+  'truncate': 'truncate',
+  'long_factor': 'pair_factors',
+  'short_factor': 'short_factors',
+  'attention_factor': 'amplitude',
+}
+_NEEDED = {
+  'default': (),
+  'linear': (),
+  'proportional': (),
+  'llama3': ('low_freq_factor', 'high_freq_factor'),
+  'yarn': (),
+  'longrope': ('long_factor', 'short_factor'),
+}
+_OPTIONAL = {
+  'yarn': ('beta_fast', 'beta_slow', 'attention_factor', 'truncate'),
+  'longrope': ('attention_factor',),
+}
+_WITH_ORIGINAL = ('llama3', 'yarn', 'longrope')
+
+
 def rope(
-  c: Config, kind: str = '', base: float = 10_000.0, fraction: float = 1.0
+  c: Config, base: float = 10_000.0, fraction: float = 0.0
 ) -> dict[str, Any]:
   """Options of the position method `rotary`.
 
-  Files of transformers 5 have `rope_parameters`, older ones `rope_theta`,
-  `rope_scaling` and `partial_rotary_factor`.
+  Files of transformers 5 have `rope_parameters`. Older ones have `rope_theta`,
+  `rope_scaling` and `partial_rotary_factor`, and someone may have added them to
+  a new one: transformers then takes `rope_scaling` alone.
 
   Args:
-    kind: of the layer, for files that have parameters by layer type.
-    base, fraction: defaults.
+    base: default.
+    fraction: default; 0: there is no such field.
 
   Raises:
     ValueError: the scaling is not one of this package.
   """
-  of_all = mapping(c.get('rope_parameters'))
-  given = mapping(of_all.get(kind)) or of_all or mapping(c.get('rope_scaling'))
+  given = mapping(c.get('rope_scaling')) or mapping(c.get('rope_parameters'))
   given = Config(given)
-  scaling = given.get('rope_type') or given.get('type') or 'default'
-  if scaling not in _SCALINGS:
+  scaling = given.get('rope_type', given.get('type', 'default'))
+  if scaling not in _NEEDED:
     raise ValueError(
       f'config.json: rope_type = {scaling!r} is not supported, only '
-      f'{", ".join(_SCALINGS)} are'
+      f'{", ".join(_NEEDED)} are'
     )
-  longest = c.get('max_position_embeddings', 1)
-  original = int(
-    c.get('original_max_position_embeddings')
-    or given.get('original_max_position_embeddings')
-    or longest
-  )
-  options = {
-    'base': float(given.get('rope_theta') or c.get('rope_theta', base)),
-    'fraction': float(
-      given.get('partial_rotary_factor')
-      or c.get('partial_rotary_factor')
-      or fraction
-    ),
+  options: dict[str, Any] = {
+    'base': float(given.get('rope_theta', c.get('rope_theta', base)))
   }
+  if fraction:
+    name = 'partial_rotary_factor'
+    options['fraction'] = float(given.get(name, c.get(name, fraction)))
   if scaling == 'default':
     return options
-  factor = float(given.get('factor') or longest / original)
-  options |= {'scaling': scaling, 'factor': max(factor, 1.0)}
-  # transformers does not look for it in parameters by layer type.
-  truncate = bool((of_all or given).get('truncate', True))
-  more = _SCALINGS[scaling](given, factor)
-  if scaling == 'yarn':
-    more['truncate'] = truncate
+  longest = c.get('max_position_embeddings', 1)
+  name = 'original_max_position_embeddings'
+  original = int(c.get(name, given.get(name, longest)))
+  factor = max(float(given.get('factor') or longest / original), 1.0)
+  options |= {'scaling': scaling, 'factor': factor}
   if scaling in _WITH_ORIGINAL:
-    more['original_length'] = original
-  return options | more
-
-
-def _llama3(given: Mapping[str, Any], factor: float) -> dict[str, Any]:
-  del factor
-  names = ('low_freq_factor', 'high_freq_factor')
-  return {name: float(given[name]) for name in names}
-
-
-def _yarn(given: Mapping[str, Any], factor: float) -> dict[str, Any]:
-  options = {
-    'beta_fast': float(given.get('beta_fast') or 32),
-    'beta_slow': float(given.get('beta_slow') or 1),
-  }
-  if given.get('attention_factor') is not None:
-    return options | {'amplitude': float(given['attention_factor'])}
+    options['original_length'] = original
+  needed, optional = _NEEDED[scaling], _OPTIONAL.get(scaling, ())
+  found = {name: given[name] for name in needed}
+  found |= {n: given[n] for n in optional if given.get(n) is not None}
+  options |= {_OPTIONS[name]: _number(found[name]) for name in found}
   upper, lower = given.get('mscale'), given.get('mscale_all_dim')
-  if not upper or not lower:
-    return options
-  log = 0.1 * math.log(max(factor, 1.0))
-  amplitude = (float(upper) * log + 1) / (float(lower) * log + 1)
-  return options | {'amplitude': amplitude}
-
-
-def _longrope(given: Mapping[str, Any], factor: float) -> dict[str, Any]:
-  del factor
-  options: dict[str, Any] = {
-    'pair_factors': tuple(map(float, given['long_factor'])),
-    'short_factors': tuple(map(float, given['short_factor'])),
-  }
-  if given.get('attention_factor') is not None:
-    options['amplitude'] = float(given['attention_factor'])
+  if scaling == 'yarn' and 'amplitude' not in options and upper and lower:
+    log = 0.1 * math.log(factor)
+    options['amplitude'] = (upper * log + 1) / (lower * log + 1)
   return options
 
 
-def _without_options(given: Mapping[str, Any], factor: float) -> dict[str, Any]:
-  del given, factor
-  return {}
-
-
-# Further options of each scaling, from its parameters and its factor.
-_SCALINGS = {
-  'default': _without_options,
-  'linear': _without_options,
-  'proportional': _without_options,
-  'llama3': _llama3,
-  'yarn': _yarn,
-  'longrope': _longrope,
-}
-_WITH_ORIGINAL = ('llama3', 'yarn', 'longrope')
+def _number(value: Any) -> Any:
+  """A number, or several, as an option has it."""
+  if isinstance(value, bool):
+    return value
+  if isinstance(value, list | tuple):
+    return tuple(map(float, value))
+  return float(value)
 
 
 def rope_parameters(
@@ -214,27 +298,14 @@ def rope_parameters(
   scaling = options.get('scaling', 'none')
   given: dict[str, Any] = {
     'rope_type': 'default' if scaling == 'none' else scaling,
-    'rope_theta': options.get('base', 10_000.0),
+    'rope_theta': 10_000.0,
   }
-  names = {
-    'fraction': 'partial_rotary_factor',
-    'factor': 'factor',
-    'original_length': 'original_max_position_embeddings',
-    'low_freq_factor': 'low_freq_factor',
-    'high_freq_factor': 'high_freq_factor',
-    'beta_fast': 'beta_fast',
-    'beta_slow': 'beta_slow',
-    'truncate': 'truncate',
-    'pair_factors': 'long_factor',
-    'short_factors': 'short_factor',
-    'amplitude': 'attention_factor',
-  }
-  needed = {'llama3': ('low_freq_factor', 'high_freq_factor')}
-  defaults = {'low_freq_factor': 1.0, 'high_freq_factor': 4.0}
-  known = {name: defaults[name] for name in needed.get(scaling, ())}
-  for option, value in {**known, **options}.items():
-    if option in names:
-      given[names[option]] = list(value) if isinstance(value, tuple) else value
+  if scaling == 'llama3':
+    given |= {'low_freq_factor': 1.0, 'high_freq_factor': 4.0}
+  for name, option in _OPTIONS.items():
+    if option in options:
+      value = options[option]
+      given[name] = list(value) if isinstance(value, tuple) else value
   factor, original = options.get('factor', 1.0), options.get('original_length')
   fields: dict[str, Any] = {'rope_parameters': given}
   if scaling in ('yarn', 'longrope') and original and max_length:

@@ -58,6 +58,22 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
   return values
 
 
+def read_modules(folder: str) -> list[str]:
+  """Kinds of the modules of a folder of sentence-transformers; [] of others.
+
+  Raises:
+    ValueError: modules.json is no list of modules.
+  """
+  path = os.path.join(folder, 'modules.json')
+  if not os.path.isfile(path):
+    return []
+  try:
+    with open(path, encoding='utf-8') as file:
+      return [one['type'].rpartition('.')[2] for one in json.load(file)]
+  except (ValueError, TypeError, KeyError) as error:
+    raise ValueError(f'{path} is no list of modules: {error}') from error
+
+
 def read_config(folder: str) -> dict[str, Any]:
   """The fields of config.json.
 
@@ -85,15 +101,21 @@ def read_tensors(folder: str) -> dict[str, Tensor]:
     ValueError: there is no file, one is damaged, or has a type of elements that
       is not read.
   """
+  whole = 'model.safetensors'
   index = read_json(folder, _INDEX).get('weight_map')
-  names = sorted(set(index.values())) if index else ['model.safetensors']
+  # As transformers: an index beside a whole file is of an older save.
+  if index and not os.path.isfile(os.path.join(folder, whole)):
+    names = sorted(set(index.values()))
+  else:
+    names = [whole]
   tensors: dict[str, Tensor] = {}
   for name in names:
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
-      others = [n for n in os.listdir(folder) if n.endswith(('.bin', '.pth'))]
-      hint = f'; {others[0]} is not read: save it again' if others else ''
-      raise ValueError(f'{folder} has no {name}{hint}')
+      raise ValueError(
+        f'{folder} has no {name}; if it has other files of weights, load them '
+        'by from_pretrained of transformers, and save_pretrained writes it'
+      )
     tensors |= _header(path)
   return tensors
 
@@ -141,6 +163,10 @@ class Config(dict):
     """A field; the default where it is missing or null."""
     value = super().get(name)
     return default if value is None else value
+
+  def with_defaults(self, **values: Any) -> Config:
+    """The fields, with these values of those that are missing."""
+    return Config({**values, **self})
 
   def refuse(self, **allowed: Any) -> None:
     """Raises ValueError for a field that is there with another value.

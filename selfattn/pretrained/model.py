@@ -53,15 +53,12 @@ class From:
       every part: 1 where whole parts stand one after another.
     transposes: whether the last axis of the tensor is the input, as that of
       torch.nn.Linear. Vectors and tables have no such axis.
-    ndim: axes of the tensor, of which those that the parameter lacks are of
-      size 1 and stand first; 0: those of the parameter.
   """
 
   name: str
   part: int = 0
   groups: int = 1
   transposes: bool = True
-  ndim: int = 0
 
 
 Rows = Mapping[str, str | From]
@@ -90,7 +87,10 @@ class Model:
       has it; block_* are all blocks. `head` and `vocabulary_head` are those of
       the heads. Names of tensors do not begin with the prefix.
     heads: names of modules in the file that are no part of `prefix`.
-    unused: names in the file that hold no parameter, as patterns of fnmatch.
+    twins: names that a file may have in place of another, or beside it for the
+      same tensor. Those of a tied output layer and of the embeddings need not
+      be among them.
+    ignored: names in the file that hold no parameter, as patterns of fnmatch.
     constants: names in the file, each of all layers, that hold a number which
       is the same in all files.
   """
@@ -114,7 +114,8 @@ class Model:
   attention_dropout_rate: float = 0.0
   prefix: str = 'model'
   heads: Rows = dataclasses.field(default_factory=dict)
-  unused: Sequence[str] = ()
+  twins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  ignored: Sequence[str] = ()
   constants: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
   def replace(self, **changes) -> Model:

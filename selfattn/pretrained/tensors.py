@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -61,8 +61,7 @@ def sources(model: Model, params: Any, names: Any = ()) -> dict[str, Source]:
       with the prefix of the model; empty: they do.
   """
   shapes = {path: leaf.shape for path, leaf in by_path(params).items()}
-  dot = f'{model.prefix}.' if model.prefix else ''
-  prefix = dot if not names or any(n.startswith(dot) for n in names) else ''
+  prefix = _prefix(model, names)
   found: dict[str, tuple[str, From]] = {}
   for path in shapes:
     generic = _TOKEN_HEAD.sub('vocabulary_head/', _BLOCK.sub('block_*', path))
@@ -77,6 +76,61 @@ def sources(model: Model, params: Any, names: Any = ()) -> dict[str, Source]:
     path: _source(path, name, row, found, shapes)
     for path, (name, row) in found.items()
   }
+
+
+def _prefix(model: Model, names: Iterable[str]) -> str:
+  """What names begin with; the prefix of the model if there are none."""
+  dot, names = f'{model.prefix}.' if model.prefix else '', list(names)
+  return dot if not names or any(n.startswith(dot) for n in names) else ''
+
+
+def merged(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+  """The tensors of a file, those with two names by the one of the model.
+
+  A matrix of embeddings that is the output layer, too, may have either name.
+
+  Raises:
+    ValueError: the file has both, and they differ.
+  """
+  tensors, prefix = dict(tensors), _prefix(model, tensors)
+  twins, head = dict(model.twins), model.vocabulary_head
+  output = _row(model.heads, 'vocabulary_head/kernel')
+  table = _row(model.rows, 'embed/embedding')
+  if head and head.get('tied', True) and output and table:
+    twins[output.name] = table.name
+  for other, name in twins.items():
+    name = prefix + name
+    if other not in tensors:
+      continue
+    twin = tensors.pop(other)
+    known = tensors.setdefault(name, twin)
+    if known is twin:
+      continue
+    if not np.array_equal(known.read(), twin.read()):
+      raise ValueError(
+        f'{other} and {name} differ, and config.json says that they are the '
+        'same: set tie_word_embeddings to false there'
+      )
+  return tensors
+
+
+def check_complete(
+  sources: Mapping[str, Source], tensors: Mapping[str, Tensor]
+) -> None:
+  """Raises ValueError for a parameter of the encoder that a file lacks."""
+  needed = [
+    name
+    for path, source in sources.items()
+    if path.startswith(('embed/', 'encoder/', 'token_type/'))
+    for name in source.names
+  ]
+  absent = [name for name in needed if name not in tensors]
+  if absent:
+    some = next(iter(tensors), 'none')
+    raise ValueError(
+      f'the file lacks {len(absent)} of the {len(needed)} tensors of such a '
+      f'model, as {absent[0]}; it has {some}'
+    )
 
 
 def _row(rows: Mapping[str, str | From], path: str) -> From | None:
@@ -117,14 +171,16 @@ def missing(sources: Mapping[str, Source], params, tensors) -> list[str]:
   ]
 
 
-def unused(model: Model, sources: Mapping[str, Source], tensors) -> list[str]:
+def unexpected(
+  model: Model, sources: Mapping[str, Source], tensors
+) -> list[str]:
   """Names of the tensors of a file that are no parameter."""
   used = {name for source in sources.values() for name in source.names}
   return [
     name
     for name in tensors
     if name not in used
-    and not any(fnmatch.fnmatch(name, known) for known in model.unused)
+    and not any(fnmatch.fnmatch(name, known) for known in model.ignored)
     and not any(fnmatch.fnmatch(name, f'*{n}') for n in model.constants)
   ]
 
@@ -254,5 +310,4 @@ def _joined(parts: list[tuple[int, np.ndarray, From]]) -> np.ndarray:
     array = array.reshape(*lead, sum(a.shape[-1] for a in arrays))
   if of.transposes and array.ndim > 1:
     array = array.swapaxes(-1, -2)
-  array = array.reshape((1,) * (of.ndim - array.ndim) + array.shape)
   return np.ascontiguousarray(array)

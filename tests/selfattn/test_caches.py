@@ -10,7 +10,9 @@ import pytest
 
 from selfattn import positions
 from selfattn.attention import Attention
+from selfattn.classifier import TextClassifier
 from selfattn.encoders import AttentionEncoder
+from selfattn.heads import VocabularyHead
 from selfattn.linear import LinearAttention
 from selfattn.positions import POSITIONS, Position
 from selfattn.tokens import Tokens
@@ -268,3 +270,28 @@ def test_what_a_cache_cannot_do_is_refused():
   with pytest.raises(ValueError, match='self-attention'):
     step(Attention(D, H, causal=True), X + 1, key_tokens=Tokens(), cache_len=L)
   assert POSITIONS['none'](D, H, True).supports_cache
+
+
+@pytest.mark.parametrize('name', ['learned', 'sinusoidal', 'rotary', 'alibi'])
+def test_positions_of_all_calls_begin_at_the_first_token_of_a_row(name):
+  made = encoder(name).clone(parent=None)
+  head = {'vocabulary': VocabularyHead(transform=False, parent=None)}
+  model = TextClassifier(V, 2, D, made, token_head=head)
+  before = np.array([[0], [3], [6]])
+  mask = np.arange(L)[None] >= before
+  ids = np.random.default_rng(4).integers(0, V, mask.shape)
+  params = draw(model.init, jax.random.key(0), ids, mask)['params']
+  want = np.asarray(jax.jit(model.apply)({'params': params}, ids, mask))
+
+  @jax.jit
+  def step(cache, ids, mask):
+    return model.apply(
+      {'params': params, **cache}, ids, mask, mutable=['cache'], cache_len=L
+    )
+
+  cache, found = {}, []
+  for part in np.split(np.arange(L), [2, 5, 6, 7]):
+    logits, cache = step(cache, ids[:, part], mask[:, part])
+    found.append(logits)
+  found = np.concatenate(found, axis=1)
+  np.testing.assert_allclose(found[mask], want[mask], **close)

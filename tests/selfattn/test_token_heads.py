@@ -76,16 +76,3 @@ def test_only_encoders_that_keep_the_order_know_that_padding_is_right(
   )
   (mark,) = sown['intermediates']['encoder']['mark']
   assert bool(mark) == want
-
-
-def test_a_transform_of_another_width_has_a_matrix_of_its_own():
-  head = VocabularyHead(transform_dim=7, tied=False)
-  head.check()
-  embed = nn.Embed(V, D)
-  embed = embed.bind(embed.init(jax.random.key(0), jnp.zeros(1, int)))
-  x = jnp.ones((1, 2, D))
-  params = head.init(jax.random.key(1), x, embed)['params']
-  assert params['dense']['kernel'].shape == (D, 7)
-  assert params['kernel'].shape == (7, V)
-  with pytest.raises(ValueError, match='0 with tied = True'):
-    VocabularyHead(transform_dim=7).check()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -47,12 +48,21 @@ def test_what_is_expanded_stays_as_it_is(published_bert):
   assert open_models.expanded(once, ()) == once
 
 
-def test_a_pool_of_sentence_transformers_is_taken(published_bert, tmp_path):
+@pytest.mark.parametrize(
+  'mode',
+  [
+    {'pooling_mode_mean_tokens': True, 'pooling_mode_cls_token': False},
+    {'pooling_mode': 'mean', 'embedding_dimension': 16},
+    {'pooling_mode': ['mean']},
+  ],
+)
+def test_a_pool_of_sentence_transformers_is_taken(
+  published_bert, tmp_path, mode
+):
   folder = tmp_path / 'model'
   (folder / '1_Pooling').mkdir(parents=True)
   for name in os.listdir(published_bert):
     os.symlink(os.path.join(published_bert, name), folder / name)
-  mode = {'pooling_mode_mean_tokens': True, 'pooling_mode_cls_token': False}
   (folder / '1_Pooling/config.json').write_text(json.dumps(mode))
   config = open_models.expanded(config_of(str(folder)), ())
   assert config['model']['pool'] == 'mean'
@@ -65,7 +75,7 @@ def test_a_pool_of_sentence_transformers_is_taken(published_bert, tmp_path):
     (None, 'there is no folder'),
     ('{}', "model_type = None is not one of .*bert"),
     ('{"model_type": "mamba"}', "model_type = 'mamba' is not one of"),
-    ('{"model_type": "bert"}', "has no field 'vocab_size'"),
+    ('{"model_type": "bert"}', "has no field 'num_attention_heads'"),
     ('not json', 'is no JSON'),
     (
       '{"model_type": "llama", "vocab_size": 9, "hidden_size": 8, '
@@ -96,4 +106,18 @@ def test_a_pool_that_is_not_known_is_one_line(published_bert, tmp_path):
   mode = {'pooling_mode_weightedmean_tokens': True}
   (folder / '1_Pooling/config.json').write_text(json.dumps(mode))
   with pytest.raises(UserError, match='pooling weightedmean_tokens is not'):
+    open_models.expanded(config_of(str(folder)), ())
+
+
+def test_what_follows_a_pool_and_is_not_read_is_one_line(
+  published_bert, tmp_path
+):
+  folder = shutil.copytree(published_bert, tmp_path / 'model')
+  kinds = 'models.Transformer', 'models.Pooling', 'models.Dense'
+  modules = [{'type': f'sentence_transformers.{kind}'} for kind in kinds]
+  (folder / 'modules.json').write_text(json.dumps(modules))
+  with pytest.raises(UserError, match='has the module Dense, and only'):
+    open_models.expanded(config_of(str(folder)), ())
+  (folder / 'modules.json').write_text('{"type": "Transformer"}')
+  with pytest.raises(UserError, match='is no list of modules'):
     open_models.expanded(config_of(str(folder)), ())

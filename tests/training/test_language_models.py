@@ -223,6 +223,39 @@ def test_greedy_text_is_that_of_the_full_pass(run, trained):
   assert best.tolist() == drawn
 
 
+def greedy(run, ids, count, ends=()):
+  sampling = generation.Sampling(temperature=0)
+  generator = generation.Generator(run, None, ends)
+  return list(generator.sampled(ids, count, sampling))
+
+
+def test_text_ends_before_the_token_that_ends_it(run):
+  drawn = greedy(run, [5, 6, 7], 8)
+  end = drawn[-1]
+  before = drawn[: drawn.index(end)]
+  assert greedy(run, [5, 6, 7], 8, (end,)) == before
+
+
+def test_longrope_reads_all_tokens_anew_where_its_factors_change(trained, run):
+  position = 'rotary(scaling=longrope, original_length=6, factor=4'
+  position += ', pair_factors=(9, 8, 7), short_factors=(1, 1, 1))'
+  changes = {'model.position': position, 'model.num_layers': 3}
+  other = other_model(trained, run, **changes)
+  # Logits of this size make the draws of one key depend on them.
+  params = jax.tree.map(lambda x: 3 * x, other.params)
+  sampling, key = generation.Sampling(), jax.random.key(0)
+  generator = generation.Generator(other._replace(params=params), None)
+  known = [5, 6, 7]
+  drawn = list(generator.sampled(known, 12, sampling))
+  apply = jax.jit(other.program.classifier.apply)
+  for index in range(len(drawn)):
+    tokens = jnp.array([known])
+    logits = apply({'params': params}, tokens, jnp.ones(tokens.shape, bool))
+    of_token = jax.random.fold_in(key, index)
+    known.append(int(generation.draw(logits[0, -1], 1.0, 1.0, of_token)))
+  assert known[3:] == drawn
+
+
 def test_heads_are_analysed_on_what_the_model_reads(run, trained):
   tokens = np.random.default_rng(0).integers(2, 200, 4 * WINDOW + 1)
   windows = streams.windows(tokens.astype(np.int32), WINDOW)

@@ -290,16 +290,39 @@ def test_what_changes_no_logit_may_be_exported(
 
 
 @pytest.mark.parametrize(
-  ('written_by', 'class_name'),
+  ('written_by', 'kind', 'classes'),
   [
-    ('BertForTokenClassification', 'BertForSequenceClassification'),
-    ('BertForMaskedLM', 'BertForSequenceClassification'),
-    ('BertForSequenceClassification', 'BertForSequenceClassification'),
+    ('BertForTokenClassification', 'text', ['BertForSequenceClassification']),
+    ('BertForMaskedLM', 'text', ['BertForSequenceClassification']),
+    ('BertForPreTraining', 'vocabulary', ['BertForPreTraining']),
+    ('ElectraForPreTraining', 'vocabulary', ['ElectraForMaskedLM']),
+    ('GPT2LMHeadModel', 'vocabulary', ['GPT2LMHeadModel']),
+    ('BertModel', 'none', ['BertModel']),
+    ('', 'text', None),
   ],
 )
-def test_the_class_of_a_head_is_named(written_by, class_name):
-  config = {'architectures': [written_by]}
-  assert published_exports._class(config, 'text', False) == class_name
+def test_the_class_of_a_head_is_named(written_by, kind, classes):
+  field = published_exports._class({'architectures': [written_by]}, kind, False)
+  assert field.get('architectures') == classes
+
+
+def test_an_encoder_without_its_decoder_is_of_a_class_of_its_own():
+  config = {'architectures': ['T5ForConditionalGeneration']}
+  config['is_encoder_decoder'] = True
+  field = published_exports._class(config, 'none', False)
+  assert field == {'architectures': ['T5EncoderModel']}
+
+
+def test_a_file_without_the_weights_of_a_layer_is_one_line(
+  small_config, published_bert, tmp_path
+):
+  folder = str(shutil.copytree(published_bert, tmp_path / 'model'))
+  path = os.path.join(folder, 'model.safetensors')
+  arrays = {f'model.{name}': x for name, x in load_file(path).items()}
+  save_file(arrays, path)
+  config = config_of(small_config, folder, **{'train.steps': 0})
+  with pytest.raises(UserError, match=r'lacks 37 of the 37 tensors'):
+    run_lib.run(config, str(tmp_path / 'run'))
 
 
 def test_a_constant_of_the_file_that_is_another_number_is_one_line(

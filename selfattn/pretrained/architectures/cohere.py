@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from selfattn.pretrained.architectures.llama import (
-  every,
   in_layers,
   llama,
   rotated,
   window_size,
 )
-from selfattn.pretrained.fields import windows
+from selfattn.pretrained.fields import layer_types, windows
 from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Choice, Model
 
@@ -36,7 +35,7 @@ def cohere(c: Config, base: float = 5e5) -> Model:
 def cohere2(c: Config) -> Model:
   """Command R7B (Cohere 2024): rotations in layers with a window alone."""
   c.refuse(use_qk_norm=False)
-  kinds = every(c, c.get('sliding_window_pattern', 4))
-  size = window_size(c, 4096)
-  turns = [bool(size) and kind == 'sliding_attention' for kind in kinds]
-  return in_layers(cohere(c, 1e4), turns).replace(encoder=windows(kinds, size))
+  size, nth = window_size(c, 4096), c.get('sliding_window_pattern', 4)
+  types = layer_types(c, lambda n: n % nth == nth - 1)
+  turns = [bool(size) and kind == 'sliding_attention' for kind in types]
+  return in_layers(cohere(c, 1e4), turns).replace(encoder=windows(types, size))

@@ -82,8 +82,8 @@ def disentangled(c: Config, options: Mapping) -> Model:
   D = c['hidden_size']
   head_dim = D // c['num_attention_heads']
   c.refuse(embedding_size=D, pooler_hidden_size=D, attention_head_size=head_dim)
-  usual = {'layer_norm_eps': 1e-7, 'type_vocab_size': 0}
-  model = encoder(Config({**usual, **c}), 'deberta')
+  usual = c.with_defaults(layer_norm_eps=1e-7, type_vocab_size=0)
+  model = encoder(usual, 'deberta')
   is_biased = c.get('position_biased_input', True)
   position, rows = model.position[0] if is_biased else {}, {}
   terms = c.get('pos_att_type', [])

@@ -7,14 +7,13 @@ from typing import Any
 
 from selfattn.pretrained.architectures.bert import of_layers
 from selfattn.pretrained.architectures.llama import (
-  ernie4_5,
   granite,
   in_layers,
   llama,
   qwen2,
   window_size,
 )
-from selfattn.pretrained.fields import layer_types, rope, shortest, windows
+from selfattn.pretrained.fields import layer_types, rotations, windows
 from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Choice, From, Model
 
@@ -28,13 +27,14 @@ EXPERTS = {
 SINK = 'encoder/block_*/attention/normaliser/sink'
 
 
-def with_defaults(c: Config, **usual: Any) -> Config:
-  """Fields of config.json, with values for those missing or null."""
-  values = {name: c.get(name, default) for name, default in usual.items()}
-  if 'num_local_experts' in c and 'num_experts' in usual:
-    # transformers writes this name, where the published files have the other.
-    values['num_experts'] = c['num_local_experts']
-  return Config({**c, **values})
+def with_experts(c: Config, **values: Any) -> Config:
+  """Fields of config.json, with these values of those that are missing.
+
+  transformers writes num_local_experts where some files have num_experts.
+  """
+  if 'num_local_experts' in c:
+    c = Config({**c, 'num_experts': c['num_local_experts']})
+  return c.with_defaults(**values)
 
 
 def sparse(
@@ -80,7 +80,7 @@ def qwen(
 
 def mixtral(c: Config) -> Model:
   """Mixtral (Jiang et al. 2024): two of eight experts."""
-  c = with_defaults(c, num_experts=8, num_experts_per_tok=2, rope_theta=1e6)
+  c = with_experts(c, num_experts=8, num_experts_per_tok=2, rope_theta=1e6)
   model = llama(c, num_key_value_heads=8, rms_norm_eps=1e-5)
   names = {'router': 'gate', 'in': 'experts.+.w1.weight'}
   names |= {'gated': 'experts.+.w3.weight', 'out': 'experts.+.w2.weight'}
@@ -93,7 +93,7 @@ def mixtral(c: Config) -> Model:
 
 def qwen2_moe(c: Config) -> Model:
   """Qwen1.5-MoE and Qwen2-57B (Qwen team 2024): a gated network for all."""
-  c = with_defaults(
+  c = with_experts(
     c,
     num_experts=60,
     num_experts_per_tok=4,
@@ -101,28 +101,15 @@ def qwen2_moe(c: Config) -> Model:
     shared_expert_intermediate_size=5632,
     norm_topk_prob=False,
   )
-  slides, first = (
-    c.get('use_sliding_window', False),
-    c.get('max_window_layers', 28),
-  )
-  kinds = 'full_attention', 'sliding_attention'
-  # Of the first layers every other one, unlike those of Qwen2.
-  types = [
-    kinds[n < first and n % 2 == 0] for n in range(c['num_hidden_layers'])
-  ]
-  size = window_size(c, 4096) if slides else None
-  model = qwen2(Config({**c, 'use_sliding_window': False})).replace(
-    encoder={
-      'use_bias': c.get('qkv_bias', True),
-      **windows(layer_types(c, types), size),
-    }
-  )
+  # Its windows are in other layers than those of Qwen2.
+  c.refuse(use_sliding_window=False)
+  model = qwen2(c).replace(encoder={'use_bias': c.get('qkv_bias', True)})
   return qwen(model, c, shared='shared_expert', shared_gate=True)
 
 
 def qwen3_moe(c: Config) -> Model:
   """Qwen3-30B and 235B (Yang et al. 2025): normalised queries and keys."""
-  c = with_defaults(
+  c = with_experts(
     c,
     num_experts=128,
     num_experts_per_tok=8,
@@ -140,7 +127,7 @@ def olmoe(c: Config) -> Model:
   """OLMoE (Muennighoff et al. 2024): queries and keys have norms."""
   # It would clip queries and keys after their norms.
   c.refuse(clip_qkv=None)
-  c = with_defaults(c, num_experts=64, num_experts_per_tok=8)
+  c = with_experts(c, num_experts=64, num_experts_per_tok=8)
   model = llama(c, rms_norm_eps=1e-5)
   model = model.replace(encoder={'qk_norm': True, 'qk_norm_over': 'all_heads'})
   return sparse(model, c, renormalises=c.get('norm_topk_prob', False))
@@ -149,8 +136,8 @@ def olmoe(c: Config) -> Model:
 def gpt_oss(c: Config) -> Model:
   """gpt-oss (OpenAI 2025): sinks, windows, and biases of experts."""
   c.refuse(swiglu_alpha=1.702, swiglu_limit=7.0)
-  width, count = c['intermediate_size'], c['num_hidden_layers']
-  c = with_defaults(
+  width = c['intermediate_size']
+  c = with_experts(
     c,
     num_experts=128,
     num_experts_per_tok=4,
@@ -159,13 +146,12 @@ def gpt_oss(c: Config) -> Model:
     rms_norm_eps=1e-5,
     rope_theta=150_000.0,
   )
-  if not c.get('rope_parameters'):
-    yarn = {'rope_type': 'yarn', 'factor': 32.0, 'truncate': False}
-    yarn['original_max_position_embeddings'] = 4096
-    c = with_defaults(c, rope_scaling=yarn)
+  yarn = {'rope_type': 'yarn', 'factor': 32.0, 'truncate': False}
+  yarn |= {'original_max_position_embeddings': 4096}
+  yarn |= {'beta_fast': 32.0, 'beta_slow': 1.0}
+  c = c.with_defaults(rope_parameters=yarn)
   model = llama(c, lambda _: 'swiglu_clamped', attention_bias=True)
-  kinds = 'sliding_attention', 'full_attention'
-  types = layer_types(c, [kinds[n % 2] for n in range(count)])
+  types = layer_types(c, lambda n: n % 2 == 1)
   path, name = 'encoder/block_*/experts', 'layers.*.mlp.experts'
   both = f'{name}.gate_up_proj'
   return sparse(model, c, router_bias=True).replace(
@@ -188,7 +174,7 @@ def gpt_oss(c: Config) -> Model:
 
 def flint(c: Config) -> Model:
   """Flint: Qwen3 with sinks, and with rotations in windows alone."""
-  c = with_defaults(
+  c = with_experts(
     c,
     num_experts=256,
     num_experts_per_tok=6,
@@ -200,8 +186,7 @@ def flint(c: Config) -> Model:
   )
   count = c['num_hidden_layers']
   whole = {0, count - 1, *range(1, count, 4)}
-  kinds = 'sliding_attention', 'full_attention'
-  types = layer_types(c, [kinds[n in whole] for n in range(count)])
+  types = layer_types(c, lambda n: n in whole)
   model = in_layers(llama(c), [kind == 'sliding_attention' for kind in types])
   model = model.replace(
     encoder={'qk_norm': True, **windows(types, c.get('sliding_window', 513))},
@@ -220,19 +205,18 @@ def laguna(c: Config) -> Model:
     moe_apply_router_weight_on_input=False,
     moe_router_logit_softcapping=0.0,
   )
-  rotations = {
+  bases = {
     'full_attention': {'rope_theta': 5e5, 'partial_rotary_factor': 0.5},
     'sliding_attention': {'rope_theta': 1e4},
   }
-  c = with_defaults(
+  c = with_experts(
     c,
     num_experts=256,
     num_experts_per_tok=8,
     num_key_value_heads=8,
     head_dim=128,
-    rope_parameters=rotations,
   )
-  types = layer_types(c, ['full_attention'] * count)
+  types = layer_types(c, lambda n: True)
   networks = c.get('mlp_layer_types', ['dense'] + ['sparse'] * (count - 1))
   by_head = c.get('gating', True) in (True, 'per-head')
   correction = 'mlp.experts.e_score_correction_bias'
@@ -257,7 +241,7 @@ def laguna(c: Config) -> Model:
       'gate_activation': 'softplus',
       **windows(types, c.get('sliding_window', 512)),
     },
-    position=shortest([{'rotary': rope(c, kind)} for kind in types]),
+    position=rotations(c, types, bases, fraction=1.0),
     rows=of_layers(rows, 'layers'),
   )
 
@@ -267,7 +251,7 @@ def kolibri1(c: Config) -> Model:
 
   Layers that attend to all tokens have no rotations.
   """
-  c = with_defaults(
+  c = with_experts(
     c,
     num_experts=384,
     num_experts_per_tok=6,
@@ -275,9 +259,7 @@ def kolibri1(c: Config) -> Model:
     head_dim=128,
     intermediate_size=0,
   )
-  kinds = 'sliding_attention', 'full_attention'
-  usual = [kinds[n % 5 == 4] for n in range(c['num_hidden_layers'])]
-  types = layer_types(c, usual)
+  types = layer_types(c, lambda n: n % 5 == 4)
   model = in_layers(llama(c), [kind == 'sliding_attention' for kind in types])
   rows = {
     'norm_attention_out': 'post_attn_norm',
@@ -308,10 +290,15 @@ def _with_correction(c: Config, dim: int, dense: int = 0) -> Model:
   """
   c.refuse(n_group=1, topk_group=1)
   dim = c.get('moe_intermediate_size', dim)
-  usual = {'num_experts': c.get('n_routed_experts', 128)}
-  c = with_defaults(c, num_experts_per_tok=8, num_key_value_heads=8, **usual)
+  c = with_experts(
+    c,
+    num_experts=c.get('n_routed_experts', 128),
+    num_experts_per_tok=8,
+    num_key_value_heads=8,
+  )
+  fraction = c.get('partial_rotary_factor', 1.0)
   return sparse(
-    llama(c, rms_norm_eps=1e-5),
+    llama(c, rms_norm_eps=1e-5, partial_rotary_factor=fraction),
     c,
     dim=dim,
     shared_dim=dim * c.get('n_shared_experts', 1),
@@ -326,52 +313,22 @@ def _with_correction(c: Config, dim: int, dense: int = 0) -> Model:
 def solar_open(c: Config) -> Model:
   """Solar Open (Upstage 2025): experts in all layers."""
   usual = {'intermediate_size': 0, 'head_dim': 128, 'rope_theta': 1e6}
-  return _with_correction(with_defaults(c, **usual), 1280)
+  return _with_correction(c.with_defaults(**usual), 1280)
 
 
 def glm4_moe(c: Config) -> Model:
   """GLM-4.5 (GLM team 2025): half of the channels rotate."""
-  c = with_defaults(c, partial_rotary_factor=0.5)
+  c = c.with_defaults(partial_rotary_factor=0.5)
   model = _with_correction(c, 1408, c.get('first_k_dense_replace', 1))
   qk_norm = c.get('use_qk_norm', False)
   # One layer more predicts later tokens, which is no part of this model.
-  unused = (*model.unused, f'*layers.{model.num_layers}.*')
-  return model.replace(encoder={'qk_norm': qk_norm}, unused=unused)
-
-
-def ernie4_5_moe(c: Config) -> Model:
-  """ERNIE 4.5 with experts (Baidu 2025)."""
-  c.refuse(use_bias=False)
-  c = with_defaults(
-    c,
-    num_experts=c.get('moe_num_experts', 64),
-    num_experts_per_tok=c.get('moe_k', 6),
-    moe_intermediate_size=1536,
-    num_key_value_heads=4,
-    head_dim=c['hidden_size'] // c['num_attention_heads'],
-  )
-  layers = range(c['num_hidden_layers'])
-  first, last = (
-    c.get('moe_layer_start_index', 1),
-    c.get('moe_layer_end_index', -1),
-  )
-  step, last = c.get('moe_layer_interval', 1), last % len(layers)
-  name = 'layers.*.mlp.moe_statics.e_score_correction_bias'
-  return sparse(
-    ernie4_5(c),
-    c,
-    dim=c['moe_intermediate_size'],
-    shared_dim=c['moe_intermediate_size'] * c.get('moe_num_shared_experts', 2),
-    correction='scores',
-    dense_layers=tuple(
-      n for n in layers if not first <= n <= last or (n + 1) % step
-    ),
-  ).replace(rows={'encoder/block_*/experts/correction': From(name, ndim=2)})
+  ignored = (*model.ignored, f'*layers.{model.num_layers}.*')
+  return model.replace(encoder={'qk_norm': qk_norm}, ignored=ignored)
 
 
 def granitemoe(c: Config) -> Model:
   """Granite 3.0 with experts (IBM 2024)."""
-  c = with_defaults(c, num_experts=8, num_experts_per_tok=2)
+  c = with_experts(c, num_experts=8, num_experts_per_tok=2)
   path, name = 'encoder/block_*/experts', 'layers.*.block_sparse_moe'
   return sparse(granite(c), c).replace(
     rows={

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from selfattn.pretrained.architectures.llama import (
-  by_kind,
-  every,
-  llama,
-  window_size,
+from selfattn.pretrained.architectures.llama import llama, window_size
+from selfattn.pretrained.fields import (
+  gated,
+  layer_types,
+  rotations,
+  sided_windows,
+  windows,
 )
-from selfattn.pretrained.fields import gated, shortest, windows
 from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Choice, Model
 
@@ -35,7 +36,7 @@ def gemma(c: Config, of_activation=_approximate, **defaults) -> Model:
   c.refuse(use_bidirectional_attention=False)
   usual = {'head_dim': 256, 'hidden_act': 'gelu_pytorch_tanh'}
   usual |= {'tie_word_embeddings': True}
-  model = llama(c, of_activation, **{**usual, **defaults})
+  model = llama(c, of_activation, **usual | defaults)
   return model.replace(
     encoder={'input_scale': math.sqrt(model.embed_dim)},
     block=model.block.with_options(norm='rms_offset'),
@@ -59,7 +60,8 @@ def gemma2(c: Config) -> Model:
     dict.get(c, f'{name}_logit_softcapping', usual) or 0.0
     for name, usual in (('attn', 50.0), ('final', 30.0))
   )
-  sliding = windows(every(c, 2), window_size(c, 4096))
+  types = layer_types(c, lambda n: n % 2 == 1)
+  sliding = windows(types, window_size(c, 4096))
   return _sandwich(c).replace(
     encoder={'softcap': scores, **sliding}, vocabulary_head={'softcap': logits}
   )
@@ -72,17 +74,21 @@ def gemma3(c: Config) -> Model:
   """
   c.refuse(attn_logit_softcapping=None)
   c = Config(c)
-  size, both = window_size(c, 4096), c.pop('use_bidirectional_attention', None)
-  kinds = every(c, c.get('sliding_window_pattern', 6))
+  both = c.pop('use_bidirectional_attention', None)
+  size, nth = c.get('sliding_window', 4096), c.get('sliding_window_pattern', 6)
+  types = layer_types(c, lambda n: n % nth == nth - 1)
+  bases = {
+    'full_attention': {'rope_theta': c.get('rope_theta', 1e6)},
+    'sliding_attention': {'rope_theta': c.get('rope_local_base_freq', 1e4)},
+  }
   sides = (size // 2, size // 2) if both else (size - 1, 0)
-  of_kind = {'sliding_attention': sides, 'full_attention': (-1, -1)}
   return _sandwich(c).replace(
     encoder={
       'causal': not both,
-      'window': tuple(shortest([of_kind[kind] for kind in kinds])),
+      **sided_windows(types, sides),
       'qk_norm': True,
       'qk_norm_kind': 'rms_offset',
     },
-    position=by_kind(c, kinds, 1e6, c.get('rope_local_base_freq', 1e4)),
+    position=rotations(c, types, bases),
     vocabulary_head={'softcap': c.get('final_logit_softcapping', 0.0)},
   )

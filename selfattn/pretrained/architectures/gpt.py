@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from selfattn.pretrained.architectures.bert import of_layers
 from selfattn.pretrained.architectures.llama import llama
@@ -37,26 +36,12 @@ MEGATRON = {
 BUFFERS = ('*attn.bias', '*attention.bias', '*.masked_bias', '*.inv_freq')
 
 
-def fused(
-  name: str, groups: int = 1, parts: str = 'query key value', **options
-) -> dict[str, From]:
+def fused(name: str, groups: int = 1, **options) -> dict[str, From]:
   """Rows of queries, keys and values that are parts of one tensor."""
   return {
     f'encoder/block_*/attention/{part}': From(name, n, groups, **options)
-    for n, part in enumerate(parts.split())
+    for n, part in enumerate(('query', 'key', 'value'))
   }
-
-
-def named(c: Config, **names: tuple[str, Any]) -> Config:
-  """Fields of config.json, by the names that Llama has for them.
-
-  Args:
-    names: by those of Llama, the other name of a field and its default.
-  """
-  usual = {
-    ours: c.get(theirs, default) for ours, (theirs, default) in names.items()
-  }
-  return Config({**c, **usual})
 
 
 def gpt(c: Config, eps: str = 'layer_norm_eps', **defaults) -> Model:
@@ -67,9 +52,10 @@ def gpt(c: Config, eps: str = 'layer_norm_eps', **defaults) -> Model:
     defaults: of fields that config.json may lack, by the names of Llama.
   """
   usual = {'attention_bias': True, 'mlp_bias': True, **defaults}
-  model = llama(named(c, rms_norm_eps=(eps, 1e-5)), activation, **usual)
+  c = Config({**c, 'rms_norm_eps': c.get(eps, 1e-5)})
+  model = llama(c, activation, **usual)
   return model.replace(
-    block=model.block.with_options(norm='layer'), unused=BUFFERS
+    block=model.block.with_options(norm='layer'), ignored=BUFFERS
   )
 
 
@@ -85,29 +71,15 @@ def learned(c: Config, offset: int = 0) -> list[dict]:
   return [{'learned': {'max_len': rows, 'offset': offset}}]
 
 
-def _of_gpt2(c: Config, D: int, layers: int, H: int, **defaults) -> Model:
-  """What those share that have the fields of GPT-2.
-
-  Args:
-    D, layers, H: defaults of sizes.
-    defaults: see `gpt`.
-  """
-  c = named(
-    c,
-    hidden_size=('n_embd', c.get('hidden_size', D)),
-    num_hidden_layers=('n_layer', c.get('num_hidden_layers', layers)),
-    num_attention_heads=('n_head', c.get('num_attention_heads', H)),
-    max_position_embeddings=(
-      'n_positions',
-      c.get('max_position_embeddings', 1024),
-    ),
-    hidden_act=('activation_function', 'gelu_new'),
-    attention_dropout=('attn_pdrop', 0.0),
+def _of_gpt2(c: Config, **defaults) -> Model:
+  """What those share that have the fields of GPT-2; defaults as of `gpt`."""
+  c = c.with_defaults(
+    hidden_act='gelu_new',
+    intermediate_size=4 * c['hidden_size'],
+    max_position_embeddings=1024,
   )
-  c = named(c, intermediate_size=('n_inner', 4 * c['hidden_size']))
   return gpt(c, 'layer_norm_epsilon', **defaults).replace(
     position=learned(c),
-    dropout_rate=c.get('resid_pdrop', 0.0),
     prefix='transformer',
     rows=GPT2,
   )
@@ -116,8 +88,8 @@ def _of_gpt2(c: Config, D: int, layers: int, H: int, **defaults) -> Model:
 def gpt2(c: Config) -> Model:
   """GPT-2 (Radford et al. 2019): norms before branches, learned positions."""
   c.refuse(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-  c = Config({'resid_pdrop': 0.1, 'attn_pdrop': 0.1, **c})
-  model = _of_gpt2(c, 768, 12, 12, tie_word_embeddings=True)
+  usual = {'hidden_dropout': 0.1, 'attention_dropout': 0.1}
+  model = _of_gpt2(c, tie_word_embeddings=True, **usual)
   rows = fused('h.*.attn.c_attn', transposes=False)
   for name in of_layers(_MAPS):
     rows[name] = From(GPT2[name], transposes=False)
@@ -130,7 +102,7 @@ def gpt_bigcode(c: Config) -> Model:
 
   GPT-2 with one head of keys and values.
   """
-  model = gpt2(Config({'activation_function': 'gelu_pytorch_tanh', **c}))
+  model = gpt2(c.with_defaults(hidden_act='gelu_pytorch_tanh'))
   G = 1 if c.get('multi_query', True) else model.num_heads
   rows = {**GPT2, **fused('h.*.attn.c_attn', G)}
   return model.replace(encoder={'num_kv_heads': G % model.num_heads}, rows=rows)
@@ -139,7 +111,7 @@ def gpt_bigcode(c: Config) -> Model:
 def gptj(c: Config) -> Model:
   """GPT-J (Wang and Komatsuzaki 2021): parallel branches, rotations."""
   usual = {'attention_bias': False, 'tie_word_embeddings': False}
-  model = parallel(_of_gpt2(c, 4096, 28, 16, **usual))
+  model = parallel(_of_gpt2(c, **usual))
   K = model.embed_dim // model.num_heads
   # The next number, so that all of these channels are within the share.
   share = math.nextafter(c.get('rotary_dim', 64) / K, 1)
@@ -154,21 +126,9 @@ def gptj(c: Config) -> Model:
   )
 
 
-def codegen(c: Config) -> Model:
-  """CodeGen (Nijkamp et al. 2022): GPT-J, from four devices."""
-  rows = fused('h.*.attn.qkv_proj', 4, 'query value key')
-  return gptj(c).replace(rows=rows)
-
-
 def gpt_neo(c: Config) -> Model:
   """GPT-Neo (Black et al. 2021): a window in some layers, scores unscaled."""
-  c = named(
-    c,
-    num_hidden_layers=('num_layers', c.get('num_hidden_layers', 24)),
-    num_attention_heads=('num_heads', c.get('num_attention_heads', 16)),
-    max_position_embeddings=('max_position_embeddings', 2048),
-    n_inner=('intermediate_size', None),
-  )
+  c = c.with_defaults(max_position_embeddings=2048)
   usual = {'attention_bias': False, 'tie_word_embeddings': True}
   kinds = {'local': 'sliding_attention', 'global': 'full_attention'}
   patterns = c.get('attention_types', [[['global', 'local'], 12]])
@@ -176,13 +136,12 @@ def gpt_neo(c: Config) -> Model:
   rows = {name: f'{name[0]}_proj' for name in ('query', 'key', 'value')}
   rows['out'] = 'out_proj'
   rows = {f'attention/{n}': f'attn.attention.{rows[n]}' for n in rows}
-  return _of_gpt2(c, 2048, 24, 16, **usual).replace(
+  return _of_gpt2(c, **usual).replace(
     encoder={
       'scale': 1.0,
       'use_out_bias': True,
       **windows(types, c.get('window_size', 256)),
     },
-    dropout_rate=c.get('resid_dropout', 0.0),
     rows=of_layers(rows, 'h'),
   )
 
@@ -195,11 +154,9 @@ def gpt_neox(c: Config) -> Model:
   model = gpt(c, hidden_act='gelu')
   if c.get('use_parallel_residual', True):
     model = parallel(model, separate_norms=True)
-  base, share = c.get('rotary_emb_base', 10_000.0), c.get('rotary_pct', 0.25)
   rows = {**MEGATRON, 'attention/out': 'attention.dense'}
   return model.replace(
-    position=[{'rotary': rope(c, base=base, fraction=share)}],
-    dropout_rate=c.get('hidden_dropout', 0.0),
+    position=[{'rotary': rope(c, fraction=0.25)}],
     prefix='gpt_neox',
     rows={
       'embed': 'embed_in',
@@ -211,57 +168,37 @@ def gpt_neox(c: Config) -> Model:
   )
 
 
-def _normalised_heads(c: Config, usual: bool) -> dict[str, Any]:
-  """Options for norms of queries and keys, those of GPT-2."""
-  return {'qk_norm': c.get('qk_layernorm', usual), 'qk_norm_kind': 'layer'}
-
-
-_OF_HEADS = {
-  'attention/out': 'self_attn.dense',
-  'attention/query_norm': 'self_attn.q_layernorm',
-  'attention/key_norm': 'self_attn.k_layernorm',
-}
-
-
 def phi(c: Config) -> Model:
   """Phi-1 to Phi-2 (Gunasekar et al. 2023): GPT-J with rotations of Llama."""
-  rows = {'mlp_in': 'mlp.fc1', 'mlp_out': 'mlp.fc2', **_OF_HEADS}
+  rows = {
+    'attention/out': 'self_attn.dense',
+    'attention/query_norm': 'self_attn.q_layernorm',
+    'attention/key_norm': 'self_attn.k_layernorm',
+    'mlp_in': 'mlp.fc1',
+    'mlp_out': 'mlp.fc2',
+  }
+  qk_norm = {'qk_norm': c.get('qk_layernorm', False), 'qk_norm_kind': 'layer'}
   return parallel(gpt(c, hidden_act='gelu_new')).replace(
-    encoder=_normalised_heads(c, False),
+    encoder=qk_norm,
     position=[{'rotary': rope(c, fraction=0.5)}],
-    dropout_rate=c.get('resid_pdrop', 0.0),
     vocabulary_head={'use_bias': True},
     rows={**of_layers(rows, 'layers'), 'encoder/norm_out': 'final_layernorm'},
-  )
-
-
-def persimmon(c: Config) -> Model:
-  """Persimmon (Elsen et al. 2023): normalised queries and keys."""
-  model = gpt(c, hidden_act='relu2')
-  return model.replace(
-    encoder=_normalised_heads(c, True),
-    position=[{'rotary': rope(c, fraction=0.5)}],
-    dropout_rate=c.get('hidden_dropout', 0.0),
-    rows={
-      **of_layers({**MEGATRON, **_OF_HEADS}, 'layers'),
-      **fused('layers.*.self_attn.query_key_value', model.num_heads),
-      'encoder/norm_out': 'final_layernorm',
-    },
   )
 
 
 def opt(c: Config) -> Model:
   """OPT (Zhang et al. 2022): learned positions from row 2 on; ReLU."""
   c.refuse(word_embed_proj_dim=c['hidden_size'])
-  c = named(
+  is_biased = c.get('enable_bias', True)
+  c = c.with_defaults(max_position_embeddings=2048)
+  model = gpt(
     c,
-    intermediate_size=('ffn_dim', 3072),
-    hidden_act=('activation_function', 'relu'),
-    attention_bias=('enable_bias', True),
-    mlp_bias=('enable_bias', True),
-    max_position_embeddings=('max_position_embeddings', 2048),
+    tie_word_embeddings=True,
+    attention_bias=is_biased,
+    mlp_bias=is_biased,
+    hidden_act='relu',
+    hidden_dropout=0.1,
   )
-  model = gpt(c, tie_word_embeddings=True)
   has_scales = c.get('layer_norm_elementwise_affine', True)
   options = {'norm': 'layer' if has_scales else 'layer_plain'}
   is_pre = c.get('do_layer_norm_before', True)
@@ -281,7 +218,6 @@ def opt(c: Config) -> Model:
     encoder={'use_final_norm': not c.get('_remove_final_layer_norm', False)},
     block=block.with_options(**options),
     position=learned(c, 2),
-    dropout_rate=c.get('dropout', 0.1),
     rows={
       'embed': 'decoder.embed_tokens',
       'encoder/position/table': 'decoder.embed_positions.weight',
@@ -301,7 +237,6 @@ def _bloom(c: Config, groups: int, **defaults) -> Model:
   usual = {'tie_word_embeddings': True, **defaults}
   rows = {**MEGATRON, 'attention/out': 'self_attention.dense'}
   return gpt(c, 'layer_norm_epsilon', **usual).replace(
-    dropout_rate=c.get('hidden_dropout', 0.0),
     prefix='transformer',
     rows={
       'embed': 'word_embeddings',
@@ -316,12 +251,6 @@ def _bloom(c: Config, groups: int, **defaults) -> Model:
 def bloom(c: Config) -> Model:
   """BLOOM (BigScience 2022): ALiBi, and a norm of the embeddings."""
   c.refuse(apply_residual_connection_post_layernorm=False)
-  c = named(
-    c,
-    hidden_size=('n_embed', c.get('hidden_size', 64)),
-    num_hidden_layers=('n_layer', c.get('num_hidden_layers', 2)),
-    num_attention_heads=('n_head', c.get('num_attention_heads', 8)),
-  )
   c = Config({**c, 'intermediate_size': 4 * c['hidden_size']})
   model = _bloom(c, c['num_attention_heads'], hidden_act='gelu_new')
   return model.replace(encoder={'input_norm': True}, position=[{'alibi': {}}])
@@ -337,13 +266,15 @@ def falcon(c: Config) -> Model:
   is_new = c.get('new_decoder_architecture', False)
   G = 1 if c.get('multi_query', True) else H
   G = c.get('num_kv_heads', H) if is_new else G
-  names = {
-    'intermediate_size': ('ffn_hidden_size', 4 * D),
-    'hidden_act': ('activation', 'gelu'),
-    'attention_bias': ('bias', False),
-    'mlp_bias': ('bias', False),
-  }
-  model = _bloom(named(c, **names), G)
+  is_biased = c.get('bias', False)
+  model = _bloom(
+    c,
+    G,
+    intermediate_size=4 * D,
+    hidden_act='gelu',
+    attention_bias=is_biased,
+    mlp_bias=is_biased,
+  )
   if is_new or c.get('parallel_attn', True):
     count = c.get('num_ln_in_parallel_attn', 1 + is_new)
     model = parallel(model, separate_norms=is_new and count == 2)
@@ -371,12 +302,6 @@ def mpt(c: Config) -> Model:
     no_bias=True,
     logit_scale=None,
     norm_type='low_precision_layernorm',
-  )
-  c = named(
-    c,
-    hidden_size=('d_model', c.get('hidden_size', 2048)),
-    num_hidden_layers=('n_layers', c.get('num_hidden_layers', 24)),
-    num_attention_heads=('n_heads', c.get('num_attention_heads', 16)),
   )
   c = Config({**c, 'intermediate_size': 4 * c['hidden_size']})
   usual = {'attention_bias': False, 'mlp_bias': False, 'hidden_act': 'gelu'}

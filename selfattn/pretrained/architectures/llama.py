@@ -7,6 +7,7 @@ from typing import Any
 
 from selfattn.pretrained.fields import (
   activation,
+  dropout_rates,
   gated,
   heads,
   layer_types,
@@ -15,7 +16,7 @@ from selfattn.pretrained.fields import (
   sizes,
   windows,
 )
-from selfattn.pretrained.folder import Config, mapping
+from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Choice, From, Model
 
 ATTENTION = {
@@ -54,12 +55,13 @@ def llama(
   Args:
     of_activation: the feed-forward network, from the name of an activation.
     defaults: of fields that config.json may lack, where those of Llama are not
-      meant.
+      meant. Without partial_rotary_factor among them, all channels rotate.
   """
-  c = Config({**defaults, **c})
+  c = c.with_defaults(**defaults)
   c.refuse(is_causal=True)
   return Model(
     **sizes(c),
+    **dropout_rates(c),
     encoder={
       'causal': True,
       **heads(c),
@@ -74,8 +76,9 @@ def llama(
         'use_bias': c.get('mlp_bias', False),
       },
     ),
-    position=[{'rotary': rope(c)}],
-    attention_dropout_rate=c.get('attention_dropout', 0.0),
+    position=[
+      {'rotary': rope(c, fraction=defaults.get('partial_rotary_factor', 0.0))}
+    ],
     pool=Choice('last'),
     head=Choice('linear', {'use_bias': False}),
     vocabulary_head={
@@ -85,7 +88,7 @@ def llama(
     },
     rows=ROWS,
     heads={'vocabulary_head': 'lm_head', 'head': 'score'},
-    unused=('*rotary_emb.inv_freq',),
+    ignored=('*rotary_emb.inv_freq',),
   )
 
 
@@ -94,41 +97,11 @@ def window_size(c: Config, usual: int | None) -> Any:
   return dict.get(c, 'sliding_window', usual)
 
 
-def every(c: Config, nth: int) -> list[str]:
-  """The kind of each layer; every nth attends to all, others to a window."""
-  kinds = ['sliding_attention'] * (nth - 1) + ['full_attention']
-  return layer_types(c, [kinds[n % nth] for n in range(c['num_hidden_layers'])])
-
-
 def rotated(model: Model, **options) -> Model:
   """The model with further options of its rotary positions."""
   return model.replace(
     position=[{'rotary': {**of['rotary'], **options}} for of in model.position]
   )
-
-
-def by_kind(
-  c: Config, kinds: Sequence[str], base: float, local_base: float
-) -> list[dict]:
-  """Positions of layers whose rotation depends on their kind.
-
-  Older files have one `rope_scaling`, which is not that of windows.
-
-  Args:
-    base, local_base: defaults of layers that attend to all and to a window.
-  """
-  all_keys = {'rope_theta': c.get('rope_theta', base)}
-  usual = {
-    'full_attention': {**all_keys, **mapping(c.get('rope_scaling'))},
-    'sliding_attention': {'rope_theta': local_base},
-  }
-  given = mapping(c.get('rope_parameters'))
-
-  def rotation(kind):
-    options = {**usual[kind], **mapping(given.get(kind))}
-    return {'rotary': rope(Config({**c, 'rope_parameters': options}))}
-
-  return shortest([rotation(kind) for kind in kinds])
 
 
 def in_layers(model: Model, rotates: Sequence[bool]) -> Model:
@@ -139,26 +112,18 @@ def in_layers(model: Model, rotates: Sequence[bool]) -> Model:
 
 
 def mistral(c: Config) -> Model:
-  """Mistral 7B (Jiang et al. 2023): a window."""
+  """Mistral 7B (Jiang et al. 2023), and Ministral, with windows."""
   model = llama(c, num_key_value_heads=8)
-  size = window_size(c, 4096)
-  return model.replace(encoder=windows(['sliding_attention'], size))
-
-
-def ministral(c: Config) -> Model:
-  """Ministral (Mistral AI 2024): a window in some layers."""
-  model, size = llama(c, num_key_value_heads=8), window_size(c, 4096)
-  types = layer_types(c, ['sliding_attention'])
-  return model.replace(encoder=windows(types, size))
+  types = layer_types(c, lambda n: False)
+  return model.replace(encoder=windows(types, window_size(c, 4096)))
 
 
 def _from_layer(c: Config) -> dict:
   """The option `window` of Qwen, for layers from `max_window_layers` on."""
   if not c.get('use_sliding_window', False):
     return {}
-  first, count = c.get('max_window_layers', 28), c['num_hidden_layers']
-  kinds = 'full_attention', 'sliding_attention'
-  types = layer_types(c, [kinds[n >= first] for n in range(count)])
+  first = c.get('max_window_layers', 28)
+  types = layer_types(c, lambda n: n < first)
   return windows(types, window_size(c, 4096))
 
 
@@ -182,9 +147,9 @@ def smollm3(c: Config) -> Model:
   nth = c.get('no_rope_layer_interval', 4)
   turns = c.get('no_rope_layers', [(n + 1) % nth != 0 for n in range(count)])
   size = c.get('use_sliding_window', False) and c.get('sliding_window')
-  types = ['full_attention' if turn else 'sliding_attention' for turn in turns]
+  types = layer_types(c, lambda n: turns[n])
   model = in_layers(model, [bool(turn) for turn in turns])
-  return model.replace(encoder=windows(layer_types(c, types), size))
+  return model.replace(encoder=windows(types, size))
 
 
 def stablelm(c: Config) -> Model:
@@ -202,7 +167,6 @@ def stablelm(c: Config) -> Model:
       'qk_norm_over': 'each_head',
     },
     block=Choice(kind, {**model.block.options, **options}),
-    dropout_rate=c.get('hidden_dropout', 0.0),
     rows={
       'encoder/block_*/attention/query_norm/scale': row.format('q'),
       'encoder/block_*/attention/key_norm/scale': row.format('k'),
@@ -219,7 +183,6 @@ def starcoder2(c: Config) -> Model:
   return model.replace(
     encoder={'use_bias': has_bias, **sliding},
     block=model.block.with_options(norm='layer', eps=eps, use_bias=has_bias),
-    dropout_rate=c.get('residual_dropout', 0.0),
     rows={
       'encoder/block_*/mlp_in': 'layers.*.mlp.c_fc',
       'encoder/block_*/mlp_out': 'layers.*.mlp.c_proj',
@@ -246,9 +209,8 @@ def granite_swa(c: Config) -> Model:
   """Granite with windows and sinks; layers have rotations of their own."""
   usual = {'num_key_value_heads': 4, 'rms_norm_eps': 1e-5}
   model = granite(c, tie_word_embeddings=True, **usual)
-  kinds = 'full_attention', 'sliding_attention'
   count = c['num_hidden_layers']
-  types = [kinds[n % 4 > 0] for n in range(count)]
+  types = layer_types(c, lambda n: n % 4 == 0)
   base = model.position[0]['rotary']['base']
   bases = c.get('layer_rope_theta', [base] * count)
   turned = [
@@ -256,7 +218,7 @@ def granite_swa(c: Config) -> Model:
     for b in bases
   ]
   return model.replace(
-    encoder=windows(layer_types(c, types), window_size(c, 128)),
+    encoder=windows(types, window_size(c, 128)),
     position=shortest(turned),
     normaliser=(Choice('sinks'),),
     rows={
@@ -301,9 +263,9 @@ def arcee(c: Config) -> Model:
 def seed_oss(c: Config) -> Model:
   """Seed-OSS (ByteDance Seed 2025): biases of queries, keys and values."""
   usual = {'num_key_value_heads': 8, 'head_dim': 128, 'attention_bias': True}
-  return llama(c, attention_dropout=0.1, **usual).replace(
-    encoder={'use_out_bias': c.get('attention_out_bias', False)},
-    dropout_rate=c.get('residual_dropout', 0.1),
+  usual |= {'attention_dropout': 0.1, 'hidden_dropout': 0.1}
+  return llama(c, **usual).replace(
+    encoder={'use_out_bias': c.get('attention_out_bias', False)}
   )
 
 
@@ -312,7 +274,7 @@ def apertus(c: Config) -> Model:
   scaling = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0}
   scaling |= {'high_freq_factor': 4.0, 'original_max_position_embeddings': 8192}
   usual = {'hidden_act': 'xielu', 'rms_norm_eps': 1e-5, 'rope_theta': 12e6}
-  return llama(c, activation, rope_scaling=scaling, **usual).replace(
+  return llama(c, activation, rope_parameters=scaling, **usual).replace(
     encoder={'qk_norm': True},
     rows={
       **UNGATED,
@@ -363,44 +325,8 @@ def phi3(c: Config) -> Model:
     f'encoder/block_*/attention/{of}': From(name, part)
     for part, of in enumerate(('query', 'key', 'value'))
   }
-  return llama(c, rms_norm_eps=1e-5).replace(
-    encoder=windows(['sliding_attention'], c.get('sliding_window')),
-    dropout_rate=c.get('resid_pdrop', 0.0),
-    rows={**fused, **GATE_UP},
-  )
-
-
-def helium(c: Config) -> Model:
-  """Helium (Kyutai 2025): pairs of neighbours rotate."""
-  usual = {'rms_norm_eps': 1e-8, 'head_dim': 128, 'rope_theta': 1e5}
-  model = rotated(llama(c, **usual), layout='interleaved')
-  return model.replace(encoder={'use_out_bias': False})
-
-
-def internlm3(c: Config) -> Model:
-  """InternLM3 (InternLM team 2025): other names of the fields of biases."""
-  usual = {'num_key_value_heads': 2, 'head_dim': 128, 'rms_norm_eps': 1e-5}
-  names = {'attention_bias': 'qkv_bias', 'mlp_bias': 'bias'}
-  given = {ours: c[theirs] for ours, theirs in names.items() if theirs in c}
-  return llama(Config({**c, **given}), **usual)
-
-
-def hunyuan(c: Config) -> Model:
-  """Hunyuan (Tencent 2025): rotated queries and keys are normalised."""
-  c.refuse(use_qk_norm=True, use_cla=False)
-  given = mapping(c.get('rope_parameters')) or mapping(c.get('rope_scaling'))
-  kind, factor = given.get('rope_type') or given.get('type'), given.get('alpha')
-  scaling = {}
-  if kind == 'dynamic' and factor:
-    # A fixed factor, which no length changes.
-    scaling = {'scaling': 'ntk', 'factor': float(factor)}
-    c = Config({**c, 'rope_parameters': {**given, 'rope_type': 'default'}})
-  model = rotated(llama(c, rms_norm_eps=1e-5), **scaling)
-  row = 'layers.*.self_attn.{}_layernorm'
+  model = llama(c, rms_norm_eps=1e-5, partial_rotary_factor=1.0)
   return model.replace(
-    encoder={'qk_norm': True, 'qk_norm_after_rotation': True},
-    rows={
-      'encoder/block_*/attention/query_norm': row.format('query'),
-      'encoder/block_*/attention/key_norm': row.format('key'),
-    },
+    encoder=windows(['sliding_attention'], c.get('sliding_window')),
+    rows={**fused, **GATE_UP},
   )

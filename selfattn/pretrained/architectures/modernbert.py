@@ -5,12 +5,14 @@ from __future__ import annotations
 from selfattn.pretrained.architectures import bert
 from selfattn.pretrained.architectures.llama import llama
 from selfattn.pretrained.fields import (
+  KINDS,
   activation,
   gated,
   heads,
   layer_types,
   rope,
-  shortest,
+  rotations,
+  sided_windows,
   sizes,
 )
 from selfattn.pretrained.folder import Config
@@ -19,19 +21,26 @@ from selfattn.pretrained.model import Choice, From, Model
 POOLS = {'cls': 'first', 'bos': 'first', 'mean': 'mean', 'late': 'mean'}
 
 
+def pool_of(c: Config, usual: str) -> str:
+  """The pool that the field classifier_pooling names."""
+  name = c.get('classifier_pooling', usual)
+  if name not in POOLS:
+    raise ValueError(
+      f'config.json: classifier_pooling = {name!r} is not supported, only '
+      f'{", ".join(POOLS)} are'
+    )
+  return POOLS[name]
+
+
 def modernbert(c: Config) -> Model:
   """ModernBERT (Warner et al. 2024): every nth layer attends to all tokens."""
   nth, D = c.get('global_attn_every_n_layers', 3), c['hidden_size']
-  usual = ['full_attention', *['sliding_attention'] * (nth - 1)]
-  layers = range(c['num_hidden_layers'])
-  kinds = layer_types(c, [usual[n % nth] for n in layers])
+  kinds = layer_types(c, lambda n: n % nth == 0)
   bases = {
-    'full_attention': c.get('global_rope_theta', 160_000.0),
-    'sliding_attention': c.get('local_rope_theta', 10_000.0),
+    'full_attention': {'rope_theta': c.get('global_rope_theta', 160_000.0)},
+    'sliding_attention': {'rope_theta': c.get('local_rope_theta', 10_000.0)},
   }
   half = c.get('local_attention', 128) // 2
-  ends = {'full_attention': (-1, -1), 'sliding_attention': (half, half)}
-  window = shortest([ends[kind] for kind in kinds])
   norm = {
     'norm': 'layer' if c.get('norm_bias', False) else 'layer_unbiased',
     'eps': c.get('norm_eps', 1e-5),
@@ -43,7 +52,7 @@ def modernbert(c: Config) -> Model:
     encoder={
       'input_norm': True,
       'use_bias': c.get('attention_bias', False),
-      'window': window[0] if len(window) == 1 else tuple(window),
+      **sided_windows(kinds, (half, half)),
     },
     block=Choice(
       'pre',
@@ -54,12 +63,10 @@ def modernbert(c: Config) -> Model:
         **norm,
       },
     ),
-    position=shortest(
-      [{'rotary': rope(c, kind, bases[kind])} for kind in kinds]
-    ),
+    position=rotations(c, kinds, bases, scaled=KINDS),
     dropout_rate=c.get('mlp_dropout', 0.0),
     attention_dropout_rate=c.get('attention_dropout', 0.0),
-    pool=Choice(POOLS[c.get('classifier_pooling', 'cls')]),
+    pool=Choice(pool_of(c, 'cls')),
     head=Choice(
       'mlp', {'hidden_dim': D, 'activation': act, 'use_bias': biased, **norm}
     ),
@@ -92,19 +99,19 @@ def modernbert(c: Config) -> Model:
       'vocabulary_head/norm': 'head.norm',
       'vocabulary_head': 'decoder',
     },
-    unused=('*rotary_emb.inv_freq', 'decoder.weight'),
+    ignored=('*rotary_emb.inv_freq', 'decoder.weight'),
   )
 
 
 def eurobert(c: Config) -> Model:
   """EuroBERT (Boizard et al. 2025): Llama of both directions."""
-  model = llama(c, rms_norm_eps=1e-5)
-  D, pool = c['hidden_size'], c.get('classifier_pooling', 'late')
-  is_late = pool == 'late'
+  c = c.with_defaults(classifier_pooling='late')
+  model, D = llama(c, rms_norm_eps=1e-5), c['hidden_size']
+  pool, is_late = pool_of(c, 'late'), c.get('classifier_pooling') == 'late'
   head = Choice('mlp', {'hidden_dim': D, 'activation': 'gelu_exact'})
   return model.replace(
     encoder={'causal': False},
-    pool=Choice(POOLS[pool], {'hidden_dim': D} if is_late else {}),
+    pool=Choice(pool, {'hidden_dim': D} if is_late else {}),
     head=Choice('linear') if is_late else head,
     vocabulary_head={'use_bias': c.get('mlp_bias', False)},
     heads={'pool/dense': 'dense', 'head/dense': 'dense', 'head': 'classifier'},
@@ -113,11 +120,10 @@ def eurobert(c: Config) -> Model:
 
 def nomic_bert(c: Config) -> Model:
   """Nomic BERT (Nussbaum et al. 2024)."""
-  usual = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
-  model = bert.encoder(
-    Config({**usual, 'hidden_act': 'silu', **c}), 'nomic_bert'
+  c = c.with_defaults(
+    hidden_act='silu', hidden_dropout=0.0, attention_dropout=0.0
   )
-  act = gated(c.get('hidden_act', 'silu'))
+  model, act = bert.encoder(c, 'nomic_bert'), gated(c['hidden_act'])
   qkv = 'encoder.layers.*.attn.Wqkv'
   layers = {
     'attention/out': 'attn.out_proj',

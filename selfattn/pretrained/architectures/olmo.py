@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from selfattn.pretrained.architectures.llama import (
-  by_kind,
-  every,
   in_layers,
   llama,
   window_size,
 )
-from selfattn.pretrained.fields import windows
+from selfattn.pretrained.fields import KINDS, layer_types, rotations, windows
 from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Choice, Model
 
@@ -40,10 +38,12 @@ def olmo2(c: Config) -> Model:
 
 def olmo3(c: Config) -> Model:
   """Olmo 3 (Olmo team 2025): windows, without scaling of their rotation."""
-  kinds = every(c, 4)
+  types = layer_types(c, lambda n: n % 4 == 3)
+  base = c.get('rope_theta', 5e5)
+  bases = {kind: {'rope_theta': base} for kind in KINDS}
   return olmo2(c).replace(
-    encoder=windows(kinds, window_size(c, 4096)),
-    position=by_kind(c, kinds, 5e5, 5e5),
+    encoder=windows(types, window_size(c, 4096)),
+    position=rotations(c, types, bases),
   )
 
 
@@ -54,9 +54,9 @@ def exaone4(c: Config) -> Model:
   """
   size, pattern = window_size(c, 4096), c.get('sliding_window_pattern', 4)
   nth = 4 if pattern == 'LLLG' else pattern
-  kinds = every(c, nth if size else 1)
+  types = layer_types(c, lambda n: not size or n % nth == nth - 1)
   model = olmo2(c).replace(
-    encoder={'qk_norm_over': 'head', **windows(kinds, size)}
+    encoder={'qk_norm_over': 'head', **windows(types, size)}
   )
-  turns = [not size or kind == 'sliding_attention' for kind in kinds]
+  turns = [not size or kind == 'sliding_attention' for kind in types]
   return in_layers(model, turns)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from selfattn.pretrained.architectures.bert import of_layers
-from selfattn.pretrained.fields import activation, gated, sizes
+from selfattn.pretrained.fields import (
+  activation,
+  dropout_rates,
+  gated,
+  sizes,
+)
 from selfattn.pretrained.folder import Config
 from selfattn.pretrained.model import Choice, Model
 
@@ -40,17 +45,12 @@ def t5(c: Config, network: str = 'relu', shared: bool = True) -> Model:
     act = gated('gelu_new' if act == 'gelu' else act)
   else:
     act = activation(act)
-  H, K = c['num_heads'], c.get('d_kv', 64)
+  H, K, D = c['num_attention_heads'], c.get('head_dim', 64), c['hidden_size']
   return Model(
-    **sizes(
-      c,
-      num_layers='num_layers',
-      num_heads='num_heads',
-      embed_dim='d_model',
-      mlp_dim='d_ff',
-    ),
+    **sizes(c),
+    **dropout_rates(c, 0.1),
     encoder={
-      'head_dim': 0 if c['d_model'] == H * K else K,
+      'head_dim': 0 if D == H * K else K,
       'use_bias': False,
       'scale': 1.0,
     },
@@ -72,8 +72,6 @@ def t5(c: Config, network: str = 'relu', shared: bool = True) -> Model:
         }
       }
     ],
-    dropout_rate=c.get('dropout_rate', 0.1),
-    attention_dropout_rate=c.get('dropout_rate', 0.1),
     prefix='',
     rows={
       'embed': 'shared',
@@ -83,7 +81,8 @@ def t5(c: Config, network: str = 'relu', shared: bool = True) -> Model:
         {**LAYERS, **(GATED if are_gated else PLAIN)}, 'encoder.block'
       ),
     },
-    unused=('*embed_tokens.weight',),
+    twins={'encoder.embed_tokens.weight': 'shared.weight'},
+    ignored=('*embed_tokens.weight',),
   )
 
 

@@ -109,9 +109,6 @@ CASES = {
   'gptj': ('gptj', {'rotary_dim': 4}),
   'gptj_tied': ('gptj', {'rotary_dim': 8, 'n_inner': 24,
                          'tie_word_embeddings': True}),
-  'codegen': ('codegen', {'rotary_dim': 4}),
-  'codegen_wide': ('codegen', {'rotary_dim': 2, 'hidden_size': 64,
-                               'num_attention_heads': 8, 'n_inner': 24}),
   'gpt_neo': ('gpt_neo', {
     'attention_types': [[['global', 'local', 'global'], 1]],
     'window_size': 4,
@@ -130,11 +127,6 @@ CASES = {
   'phi_normalised': ('phi', GQA | {
     'qk_layernorm': True, 'partial_rotary_factor': 0.25,
     'tie_word_embeddings': True,
-  }),
-  'persimmon': ('persimmon', {}),
-  'persimmon_plain': ('persimmon', {
-    'qk_layernorm': False, 'partial_rotary_factor': 1.0,
-    'rope_theta': 25000.0, 'tie_word_embeddings': True,
   }),
   'opt': ('opt', {'ffn_dim': 40}),
   'opt_post': ('opt', {
@@ -227,38 +219,20 @@ CASES = {
     'rope_scaling': {'type': 'longrope', 'long_factor': [1.5, 4.0, 5.0, 6.0],
                      'short_factor': [1.0, 1.25, 1.5, 2.0]},
   }),
-  'helium': ('helium', GQA | {'head_dim': 8}),
-  'helium_biases': ('helium', GQA | {
-    'head_dim': 8, 'attention_bias': True, 'mlp_bias': True,
-    'tie_word_embeddings': True,
-  }),
-  'internlm3': ('internlm3', GQA | {'head_dim': 8}),
-  'internlm3_biases': ('internlm3', GQA | {
-    'head_dim': 6, 'attention_bias': True, 'mlp_bias': True,
-    'tie_word_embeddings': True,
-  }),
-  'hunyuan_v1_dense': ('hunyuan_v1_dense', GQA | {'head_dim': 8}),
-  'hunyuan_v1_alpha': ('hunyuan_v1_dense', GQA | {
-    'head_dim': 12, 'attention_bias': True, 'tie_word_embeddings': True,
-    'rope_scaling': {'type': 'dynamic', 'alpha': 50.0, 'factor': 1.0},
-  }),
 }  # fmt: skip
 # Encoders: tokens attend to both sides, and masked tokens are predicted.
-PAD_1 = {'pad_token_id': 1}
+PAD_1 = {'pad_token_id': 1, 'type_vocab_size': 1}
 ENCODERS = {
   'bert': ('bert', {}),
   'bert_relu': ('bert', {'hidden_act': 'relu', 'layer_norm_eps': 1e-3,
                          'type_vocab_size': 3, 'pad_token_id': 4}),
-  'ernie': ('ernie', {}),
-  'megatron-bert': ('megatron-bert', {}),
   'roberta': ('roberta', PAD_1),
-  'roberta_one_type': ('roberta', {'type_vocab_size': 1,
-                                   'hidden_act': 'gelu_new'}),
+  'roberta_gelu_new': ('roberta', PAD_1 | {'hidden_act': 'gelu_new',
+                                           'pad_token_id': 0}),
+  'bert_untied': ('bert', {'tie_word_embeddings': False}),
+  'roberta_untied': ('roberta', PAD_1 | {'tie_word_embeddings': False}),
   'xlm-roberta': ('xlm-roberta', PAD_1),
   'camembert': ('camembert', PAD_1),
-  'data2vec-text': ('data2vec-text', PAD_1),
-  'roberta-prelayernorm': ('roberta-prelayernorm', PAD_1),
-  'xlm-roberta-xl': ('xlm-roberta-xl', PAD_1),
   'distilbert': ('distilbert', {'hidden_dim': 40}),
   'distilbert_sinusoids': ('distilbert', {
     'hidden_dim': 24, 'sinusoidal_pos_embds': True, 'activation': 'relu',
@@ -268,9 +242,6 @@ ENCODERS = {
   'mpnet': ('mpnet', PAD_1),
   'albert': ('albert', {'embedding_size': 12}),
   'albert_wide': ('albert', {'embedding_size': 32, 'hidden_act': 'relu'}),
-  'rembert': ('rembert', {'input_embedding_size': 12,
-                          'output_embedding_size': 20}),
-  'ibert': ('ibert', PAD_1),
   'esm': ('esm', PAD_1),
   'esm_2': ('esm', {
     'pad_token_id': 1, 'position_embedding_type': 'rotary',
@@ -330,7 +301,6 @@ ENCODERS = {
 T5 = {'d_kv': 8, 'd_ff': 40}
 # Without a head, they are the following classes.
 HEADLESS = {
-  'bert-generation': ('bert-generation', {}),
   't5': ('t5', T5),
   't5_gated': ('t5', T5 | {'feed_forward_proj': 'gated-gelu', 'd_kv': 6}),
   'mt5': (
@@ -355,8 +325,8 @@ EAGER_ALONE: dict[str, str] = {
   case: 'transformers has no SDPA for it'
   for case in (
     *('gemma2', 'gemma2_unbounded', 'gpt_neo', 'gpt_neo_global'),
-    *('bloom', 'bloom_heads', 'mpt', 'mpt_clipped', 'mpnet', 'rembert'),
-    *('roformer', 'roformer_narrow', 'megatron-bert', 'ibert'),
+    *('bloom', 'bloom_heads', 'mpt', 'mpt_clipped', 'mpnet'),
+    *('roformer', 'roformer_narrow'),
     *('granite_swa', 'granite_swa_bases', *expert_cases.EAGER_ALONE),
   )
 }
@@ -369,21 +339,19 @@ COUNTS_PADDING: set[str] = (
   {
     case
     for case in (*ENCODERS, *HEADLESS)
-    if case.startswith(
-      ('albert', 'bert', 'dist', 'electra', 'ernie', 'mega', 'rem')
-    )
+    if case.startswith(('albert', 'bert', 'dist', 'electra'))
   }
   | {'deberta_short', 'deberta-v2', 'deberta_v2_unshared'}
   | {
     *('gpt2', 'gpt2_unscaled', 'gpt_bigcode', 'gpt_bigcode_heads'),
-    *('gpt_neo', 'gpt_neo_global', 'hunyuan_v1_dense', 'hunyuan_v1_alpha'),
+    *('gpt_neo', 'gpt_neo_global'),
   }
 )
 MASKED: set[str] = {*ENCODERS}
 # Architectures that transformers has no head for texts of.
 _TEXTLESS_KINDS = {
-  *('apertus', 'codegen', 'cohere', 'cohere2', 'ernie4_5', 'granite'),
-  *('granite_swa', 'internlm3', 'nanochat', *expert_cases.TEXTLESS),
+  *('apertus', 'cohere', 'cohere2', 'ernie4_5', 'granite'),
+  *('granite_swa', 'nanochat', *expert_cases.TEXTLESS),
 }
 TEXTLESS: set[str] = {*HEADLESS} | {
   case for case, (kind, _) in CASES.items() if kind in _TEXTLESS_KINDS

@@ -17,11 +17,6 @@ EXPERTS = {
     'num_experts_per_tok': 1, 'tie_word_embeddings': True,
   }),
   'qwen2_moe': ('qwen2_moe', NARROW | {'use_sliding_window': False}),
-  'qwen2_moe_window': ('qwen2_moe', NARROW | {
-    'use_sliding_window': True, 'sliding_window': 4, 'max_window_layers': 3,
-    'qkv_bias': False, 'norm_topk_prob': True, 'mlp_only_layers': [1],
-    'tie_word_embeddings': True,
-  }),
   'qwen3_moe': ('qwen3_moe', NARROW),
   'qwen3_moe_window': ('qwen3_moe', NARROW | {
     'use_sliding_window': True, 'sliding_window': 4, 'head_dim': 6,
@@ -75,14 +70,6 @@ EXPERTS = {
     'first_k_dense_replace': 2, 'routed_scaling_factor': 1.5,
     'n_shared_experts': 2, 'partial_rotary_factor': 1.0,
   }),
-  'ernie4_5_moe': ('ernie4_5_moe', GQA | {
-    'moe_num_experts': 4, 'moe_k': 2, 'moe_intermediate_size': 12,
-  }),
-  'ernie4_5_moe_some': ('ernie4_5_moe', GQA | {
-    'moe_num_experts': 4, 'moe_k': 3, 'moe_intermediate_size': 12,
-    'moe_num_shared_experts': 0, 'moe_layer_start_index': 0,
-    'moe_layer_end_index': 1, 'tie_word_embeddings': False,
-  }),
   'granitemoe': ('granitemoe', GQA | {'num_local_experts': 4}),
   'granitemoe_scaled': ('granitemoe', GQA | {
     'num_local_experts': 4, 'num_experts_per_tok': 3,
@@ -92,7 +79,7 @@ EXPERTS = {
 }  # fmt: skip
 # Architectures that transformers has no head for texts of.
 TEXTLESS = {
-  *('ernie4_5_moe', 'flint', 'glm4_moe', 'granitemoe', 'kolibri1', 'laguna'),
+  *('flint', 'glm4_moe', 'granitemoe', 'kolibri1', 'laguna'),
   *('olmoe', 'solar_open'),
 }
 # Cases whose sinks SDPA does not have.

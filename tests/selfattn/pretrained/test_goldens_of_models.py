@@ -26,8 +26,8 @@ def test_logits_and_what_is_written_are_those_of_transformers(case, tmp_path):
   }
   save_file(tensors, folder / 'model.safetensors')
   loaded = pretrained.load(str(folder))
-  assert not loaded.new
-  assert not loaded.unused
+  assert not loaded.missing
+  assert not loaded.unexpected
   mask = golden['mask']
   found = jax.jit(loaded.module.apply)(loaded.variables, golden['ids'], mask)
   want = golden['logits'][mask]

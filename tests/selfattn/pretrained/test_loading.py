@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,11 +45,111 @@ def test_a_model_of_shards_is_that_of_one_file(published_bert, copied):
     json.dumps({'weight_map': index})
   )
   one, several = map(pretrained.load, (published_bert, str(copied)))
-  assert sorted(several.unused) == sorted(one.unused)
+  assert sorted(several.unexpected) == sorted(one.unexpected)
   np.testing.assert_array_equal(logits(several), logits(one))
   os.remove(copied / 'b.safetensors')
   with pytest.raises(ValueError, match=r'has no b\.safetensors'):
     pretrained.load(str(copied))
+
+
+def test_a_whole_file_is_read_and_not_an_index_beside_it(copied):
+  index = {'bert.pooler.dense.bias': 'older.safetensors'}
+  (copied / 'model.safetensors.index.json').write_text(
+    json.dumps({'weight_map': index})
+  )
+  pretrained.load(str(copied))
+
+
+def renamed(folder, **names):
+  """Changes names of tensors, by patterns of re."""
+  path = folder / 'model.safetensors'
+  arrays = load_file(path)
+  for old, new in names.items():
+    arrays = {re.sub(old, new, name): x for name, x in arrays.items()}
+  save_file(arrays, path)
+
+
+def changed(folder, **fields):
+  path = folder / 'config.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_a_file_without_the_weights_of_a_layer_is_one_line(copied):
+  changed(copied, num_hidden_layers=3)
+  with pytest.raises(
+    ValueError, match=r'lacks 16 .* as bert\.encoder\.layer\.2'
+  ):
+    pretrained.load(str(copied))
+  changed(copied, num_hidden_layers=2)
+  renamed(copied, bert='model.bert')
+  with pytest.raises(
+    ValueError, match=r'lacks 37 of the 37 .* has model\.bert'
+  ):
+    pretrained.load(str(copied), 'none')
+
+
+TABLE = 'bert.embeddings.word_embeddings.weight'
+DECODER = 'cls.predictions.decoder.weight'
+
+
+def token_logits(folder):
+  loaded = pretrained.load(str(folder), 'vocabulary')
+  return logits(loaded), loaded.unexpected
+
+
+def test_a_tied_matrix_has_either_name_or_both(published_bert, copied):
+  want, unexpected = token_logits(published_bert)
+  path = copied / 'model.safetensors'
+  arrays = load_file(path)
+  save_file(arrays | {DECODER: arrays[TABLE]}, path)
+  found, others = token_logits(copied)
+  assert others == unexpected
+  np.testing.assert_array_equal(found, want)
+  save_file(arrays | {DECODER: arrays[TABLE] + 1}, path)
+  with pytest.raises(ValueError, match='differ, and config'):
+    token_logits(copied)
+  arrays[DECODER] = arrays.pop(TABLE)
+  save_file(arrays, path)
+  np.testing.assert_array_equal(token_logits(copied)[0], want)
+
+
+def test_a_matrix_of_its_own_is_the_output_layer(published_bert, copied):
+  want, _ = token_logits(published_bert)
+  changed(copied, tie_word_embeddings=False)
+  path = copied / 'model.safetensors'
+  arrays = load_file(path)
+  arrays[DECODER] = 2 * arrays[TABLE]
+  arrays['cls.predictions.decoder.bias'] = np.ones(len(arrays[TABLE]), 'f')
+  save_file(arrays, path)
+  found, _ = token_logits(copied)
+  np.testing.assert_allclose(found, 2 * want + 1, rtol=1e-4, atol=1e-4)
+
+
+def test_two_outputs_without_names_are_the_default(copied):
+  arrays = load_file(copied / 'model.safetensors')
+  head = {'classifier.weight': np.ones((2, 16), np.float32)}
+  head['classifier.bias'] = np.zeros(2, np.float32)
+  save_file(arrays | head, copied / 'model.safetensors')
+  assert pretrained.read_labels(str(copied)) == ['LABEL_0', 'LABEL_1']
+  assert pretrained.load(str(copied), 'text').missing == []
+
+
+@pytest.mark.parametrize(
+  ('kind', 'head'),
+  [
+    ('BertForMaskedLM', 'vocabulary'),
+    ('GPT2LMHeadModel', 'vocabulary'),
+    ('BertForPreTraining', 'vocabulary'),
+    ('ElectraForPreTraining', 'none'),
+    ('BertForSequenceClassification', 'text'),
+    ('BertModel', 'none'),
+  ],
+)
+def test_the_head_is_that_of_the_class_that_wrote_the_folder(
+  copied, kind, head
+):
+  changed(copied, architectures=[kind])
+  assert pretrained.default_head(str(copied)) == head
 
 
 @pytest.mark.parametrize('dtype', [np.float16, ml_dtypes.bfloat16, np.float64])
@@ -85,14 +186,14 @@ def test_parameters_are_no_part_of_the_file(copied):
 
 def test_what_is_not_in_the_file_is_drawn_and_named(published_bert):
   loaded = pretrained.load(published_bert, 'text', 3)
-  assert set(loaded.new) == {'head/kernel', 'head/bias'}
-  assert loaded.unused == []
+  assert set(loaded.missing) == {'head/kernel', 'head/bias'}
+  assert loaded.unexpected == []
   other = pretrained.load(published_bert, 'text', 3, key=jax.random.key(1))
   kernels = [x.variables['params']['head']['kernel'] for x in (loaded, other)]
   assert not np.array_equal(*kernels)
   vectors = pretrained.load(published_bert, 'none')
-  assert vectors.new == []
-  assert 'bert.pooler.dense.weight' in vectors.unused
+  assert vectors.missing == []
+  assert 'bert.pooler.dense.weight' in vectors.unexpected
 
 
 def test_a_module_works_under_transformations(published_bert):
