@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import glob
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,7 @@ from selfattn.pretrained.tensors import (
 from selfattn.pretrained.tensors import sources as parameter_sources
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
+_BLOCK = re.compile(r'\bblock_\d+\b')
 # Parameters with an output for each label, on the last axis.
 _OUTPUTS = {'head/kernel', 'head/bias'}
 # If the same files were split in another way, the first run may have trained
@@ -224,8 +226,18 @@ def _of_run(params, settings: Settings, workdir: str):
 
 
 def _log_taken(place: str, taken: list[str], skipped: list[str]) -> None:
-  log(f'loaded parameters from {place}: {", ".join(taken)}')
+  log(f'loaded parameters from {place}: {", ".join(_by_block(taken, skipped))}')
   log(f'skipped parameters: {", ".join(skipped) or "none"}')
+
+
+def _by_block(taken: list[str], skipped: list[str]) -> list[str]:
+  """Names; those that all blocks have are one, since there may be hundreds."""
+  some = {_BLOCK.sub('block_*', name).split(' ')[0] for name in skipped}
+  named = {}
+  for name in taken:
+    of_all = _BLOCK.sub('block_*', name)
+    named[name if of_all in some else of_all] = None
+  return list(named)
 
 
 def check(settings: Settings, params) -> None:

@@ -1,6 +1,7 @@
 """init_from loads the parameters that match, and names those it skips."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -65,12 +66,19 @@ def test_parameters_that_match_are_loaded_and_the_rest_is_named(
   ours, theirs = params(path, config), params(source, short_config())
   for name, leaf in ours.items():
     same = name in theirs and leaf.shape == theirs[name].shape
-    assert (f' {name}' in loaded) == same
+    of_all = re.sub(r'block_\d+', 'block_*', name)
+    assert (f' {of_all},' in f'{loaded},') == same
     assert (f' {name} (' in skipped) == (not same)
     if same:
       np.testing.assert_allclose(leaf, theirs[name], atol=1e-6)
   assert 'cls (not in that model)' in skipped
   assert 'float32[12, 20] there' in skipped
+
+
+def test_parameters_of_all_blocks_are_one_word_in_the_log():
+  taken = ['embed/embedding', 'block_0/a', 'block_1/a', 'block_0/b']
+  found = sources._by_block(taken, ['block_1/b (not in that model)', 'c'])
+  assert found == ['embed/embedding', 'block_*/a', 'block_0/b']
 
 
 @pytest.mark.slow
