@@ -382,14 +382,12 @@ def _mismatch(name: str, ours, theirs, has_same_labels: bool) -> str | None:
 def _with(params, values: dict[str, Any]):
   """Parameters with other values by name, each where it was."""
 
-  def placed(name, leaf):
-    if name not in values:
-      return leaf
-    value = np.asarray(values[name])
-    is_on_device = isinstance(leaf, jax.Array)
-    return jax.device_put(value, leaf.sharding) if is_on_device else value
-
-  merged = [placed(name, leaf) for name, leaf in leaves(params).items()]
+  before = leaves(params)
+  put = _placed_as(before)
+  merged = [
+    put(name, np.asarray(values[name])) if name in values else leaf
+    for name, leaf in before.items()
+  ]
   return jax.tree.unflatten(jax.tree.structure(params), merged)
 
 

@@ -36,7 +36,7 @@ class Choice:
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def with_options(self, **options) -> Choice:
-    """The same entry with further options."""
+    """A Choice of the same entry of its table, with further options."""
     return Choice(self.name, {**self.options, **options})
 
 
