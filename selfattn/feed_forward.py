@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
 from selfattn.positions.contract import require, require_one_of
+from selfattn.products import products
 
 
 def _exact_gelu(x):
@@ -160,6 +161,7 @@ class Maps:
       features,
       use_bias=self.use_bias if use_bias is None else use_bias,
       dtype=self.dtype,
+      dot_general=products,
       kernel_init=self.kernel_init,
       name=name,
     )

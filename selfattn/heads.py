@@ -10,6 +10,7 @@ from selfattn.dropout import Dropout, drop
 from selfattn.feed_forward import FEED_FORWARDS, GATED
 from selfattn.norms import NORMS
 from selfattn.positions.contract import require, require_one_of
+from selfattn.products import logits_of
 
 ACTIVATIONS = {'tanh': nn.tanh} | {
   name: function
@@ -71,7 +72,7 @@ class VocabularyHead(nn.Module):
     else:
       shape, init = (x_BLD.shape[-1], V), nn.initializers.lecun_normal()
       kernel_DV = self.param('kernel', init, shape, jnp.float32)
-    logits_BLV = _products(x_BLD, kernel_DV)
+    logits_BLV = logits_of(x_BLD, kernel_DV)
     if self.use_bias:
       zeros = nn.initializers.zeros
       bias_V = self.param('bias', zeros, (V,), jnp.float32)
@@ -103,7 +104,7 @@ class TokenHead(nn.Module):
     del embed
 
     def products(x_BLD, kernel_DV, *_, **__):
-      return _products(x_BLD, kernel_DV)
+      return logits_of(x_BLD, kernel_DV)
 
     dtype = x_BLD.dtype
     return nn.Dense(self.size, dtype=dtype, dot_general=products, name='dense')(
@@ -129,38 +130,7 @@ class EmbeddingHead(nn.Module):
       embed: the token embedding of the model.
     """
     ids = jnp.array(self.ids, jnp.int32)
-    return _products(x_BLD, embed.embedding[ids].T)
-
-
-def _products(x_BLD, kernel_DV) -> jax.Array:
-  """Matmul of vectors and a kernel, float32 (B, L, V).
-
-  Operands have the type of the vectors, in the gradient, too. Sums are float32:
-  logits of bfloat16 would have ties.
-  """
-  kernel_DV = kernel_DV.astype(x_BLD.dtype)
-  if x_BLD.dtype == jnp.float32:
-    return x_BLD @ kernel_DV
-  return _products_in_halves(x_BLD, kernel_DV)
-
-
-@jax.custom_vjp
-def _products_in_halves(x_BLD, kernel_DV):
-  return jnp.matmul(x_BLD, kernel_DV, preferred_element_type=jnp.float32)
-
-
-def _with_operands(x_BLD, kernel_DV):
-  return _products_in_halves(x_BLD, kernel_DV), (x_BLD, kernel_DV)
-
-
-def _gradients(operands, cotangent_BLV):
-  x_BLD, kernel_DV = operands
-  cotangent_BLV = cotangent_BLV.astype(x_BLD.dtype)
-  of_kernel_DV = jnp.einsum('BLD,BLV->DV', x_BLD, cotangent_BLV)
-  return cotangent_BLV @ kernel_DV.T, of_kernel_DV
-
-
-_products_in_halves.defvjp(_with_operands, _gradients)
+    return logits_of(x_BLD, embed.embedding[ids].T)
 
 
 class Head(nn.Module):

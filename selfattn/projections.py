@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from selfattn.norms import NORMS
 from selfattn.positions.calls import with_rows
 from selfattn.positions.contract import Position
+from selfattn.products import products
 
 
 def project(
@@ -102,6 +103,7 @@ def dense(
     features,
     use_bias=layer.use_bias if use_bias is None else use_bias,
     dtype=layer.dtype,
+    dot_general=products,
     kernel_init=KERNEL_INITS[layer.kernel_init],
     name=name,
   )
