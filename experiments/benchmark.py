@@ -30,11 +30,12 @@ import json
 
 from experiments import benchmarks
 from experiments.benchmarks import attention, commands, encoders, kernels, step
-from experiments.command import app
+from experiments.command import app, provenance
 from experiments.command.command_line import define, numbers
 from experiments.command.errors import one_of
 from experiments.command.log import log
 from experiments.sweeps.engines import ENGINES
+from experiments.training import cpu_devices
 from experiments.workdir.workdir import write_atomic
 from selfattn.backends import BACKENDS
 from selfattn.normalisers import NORMALISERS
@@ -77,6 +78,7 @@ def _define(values) -> None:
 def main(values) -> None:
   """Runs a suite and prints its table."""
   suite = app.required(values, 'suite')
+  cpu_devices.make(provenance.cores())
   for name in attention.names(values.positions, POSITIONS):
     one_of(name, POSITIONS, '--positions')
   for name in attention.names(values.normalisers, NORMALISERS):

@@ -35,7 +35,7 @@ from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings import open_models
 from experiments.settings.settings import Settings, from_config
-from experiments.training import compiled
+from experiments.training import compiled, cpu_devices
 from selfattn import pretrained
 
 # Sizes of the tutorial: (batch, length, vocabulary, width).
@@ -184,8 +184,12 @@ def _steps(
 def make_step(settings: Settings, tokens, labels, vocab_size: int) -> Callable:
   """A training step on one batch, without arguments."""
   facts = LabelFacts(tuple(map(str, range(NUM_CLASSES))))
+  devices = jax.devices()
+  count = 1
+  if devices[0].platform == 'cpu':
+    count = cpu_devices.paying(settings, tokens.size, len(devices))
   program = compiled.make(
-    settings, Vocabulary(vocab_size), facts, devices=jax.devices()[:1]
+    settings, Vocabulary(vocab_size), facts, devices=devices[:count]
   )
   hparams = program.hparams([settings])
   state = program.init(hparams)
@@ -195,7 +199,8 @@ def make_step(settings: Settings, tokens, labels, vocab_size: int) -> Callable:
 
   def step():
     nonlocal state
-    state, metrics = program.train_step(state, batch, hparams)
+    put = program.put_train([batch])
+    state, metrics = program.train_step(state, put, hparams)
     return state, metrics
 
   return step

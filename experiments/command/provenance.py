@@ -85,7 +85,11 @@ def machine() -> str:
   except OSError:
     lines = []
   name = lines[0].partition(':')[2].strip() if lines else platform.machine()
-  # Of those that the machine has, taskset may leave some.
-  is_known = hasattr(os, 'sched_getaffinity')
-  count = len(os.sched_getaffinity(0)) if is_known else os.cpu_count()
+  count = cores()
   return f'{name}, {count} core' + 's' * (count != 1)
+
+
+def cores() -> int:
+  """Cores that this process may use, of which taskset may leave some."""
+  is_known = hasattr(os, 'sched_getaffinity')
+  return len(os.sched_getaffinity(0)) if is_known else os.cpu_count() or 1

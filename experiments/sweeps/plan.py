@@ -39,7 +39,13 @@ from experiments.learning.hparams import HParams
 from experiments.settings import open_models
 from experiments.settings import settings as settings_lib
 from experiments.settings.settings import FREE, Settings
-from experiments.training import build, callbacks, compiled, sources
+from experiments.training import (
+  build,
+  callbacks,
+  compiled,
+  cpu_devices,
+  sources,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +217,8 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
       # Trials that share a program have the same shapes.
       program = source, compiled.key(spec.settings)
       if program not in shapes:
+        # The first program of a sweep decides for all.
+        cpu_devices.set_up(spec.settings, loaded[source], spec.path)
         shapes[program] = _shapes(spec.settings, loaded[source])
       params = shapes[program]
       spec.settings.optimizer.check_parameters(params)

@@ -19,6 +19,7 @@ from experiments.settings.settings import Settings
 from experiments.training import (
   callbacks,
   compiled,
+  cpu_devices,
   groups,
   loop,
   published_exports,
@@ -67,6 +68,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
       loaded = processes.together(read)
     locks.check_shared(path)
     signals.check()
+    cpu_devices.set_up(settings, loaded, path)
     program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
     settings.optimizer.check_parameters(program.template.params)
     if not status.get('step'):

@@ -1,0 +1,118 @@
+"""Devices of a CPU: as many as pay, and as many as before."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from experiments.command import provenance
+from experiments.data import loading
+from experiments.settings.settings import from_config
+from experiments.training import cpu_devices
+from tests.conftest import make_small_config
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture
+def chosen(monkeypatch, tmp_path):
+  """The number of devices for rows, their length and cores, or None."""
+  loaded = loading.load(from_config(make_small_config()).data, '')
+  monkeypatch.setenv('XLA_FLAGS', '')
+
+  def choose(rows, length, cores, path=tmp_path):
+    calls = []
+    config = make_small_config()
+    config.train.batch_size = rows
+    padded = dataclasses.replace(loaded, bucket_lengths=(length,))
+    with monkeypatch.context() as patch:
+      patch.setattr(provenance, 'cores', lambda: cores)
+      patch.setattr(jax.config, 'update', lambda *call: calls.append(call))
+      cpu_devices.set_up(from_config(config), padded, str(path))
+    assert {name for name, _ in calls} <= {'jax_num_cpu_devices'}
+    return calls[0][1] if calls else None
+
+  return choose
+
+
+@pytest.mark.parametrize(
+  ('rows', 'length', 'cores', 'count'),
+  [
+    (64, 17, 2, 1),
+    (32, 128, 1, 1),
+    (32, 128, 2, 2),
+    (32, 127, 2, 1),
+    (32, 512, 6, 4),
+    (31, 512, 6, 1),
+  ],
+)
+def test_a_device_has_enough_tokens_and_equal_rows(
+  chosen, rows, length, cores, count
+):
+  assert chosen(rows, length, cores) == count
+
+
+def test_what_the_user_says_stays(chosen, monkeypatch):
+  with monkeypatch.context() as patch:
+    patch.setenv('XLA_FLAGS', '--xla_force_host_platform_device_count=3')
+    assert chosen(32, 512, 4) is None
+
+
+@pytest.mark.parametrize(
+  ('kinds', 'count'), [(['cpu'] * 4, 4), (['cpu'], 1), (['NVIDIA H100'], 2)]
+)
+def test_a_run_keeps_what_it_began_with(chosen, tmp_path, capfd, kinds, count):
+  attempts = [{'devices': kinds}, {'devices': ['cpu'] * 3}]
+  (tmp_path / 'env.json').write_text(json.dumps(attempts))
+  assert chosen(32, 512, 2) == count
+  said = '4 devices share 2 cores' in capfd.readouterr().err
+  assert said == (count > 2)
+
+
+SCRIPT = """
+import sys
+
+import jax
+
+from experiments.command import provenance
+from experiments.sweeps import plan
+from experiments.training import run
+from tests.conftest import make_small_config
+
+provenance.cores = lambda: 3
+config = make_small_config()
+config.train.batch_size = 600
+if sys.argv[2] == 'train':
+  run.run(config, sys.argv[1])
+else:
+  specs = plan.make(config.to_dict(), [{'seed': 1}], sys.argv[1])
+  plan.check_data_and_shapes(specs)
+print(jax.device_count())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('command', 'said', 'count'),
+  [
+    ('train', {}, 3),
+    ('sweep', {}, 3),
+    ('train', {'JAX_NUM_CPU_DEVICES': '2'}, 2),
+  ],
+)
+def test_a_command_has_the_devices(tmp_path, command, said, count):
+  done = subprocess.run(
+    [sys.executable, '-c', SCRIPT, str(tmp_path / 'run'), command],
+    capture_output=True,
+    text=True,
+    cwd=ROOT,
+    timeout=300,
+    check=False,
+    env=os.environ | {'PYTHONPATH': str(ROOT)} | said,
+  )
+  assert done.stdout.splitlines()[-1:] == [str(count)], done.stderr
