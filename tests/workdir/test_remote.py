@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import pathlib
+import shutil
 import time
 from threading import Event, Thread
 
@@ -13,6 +15,7 @@ from test_train import StopAt, rows
 
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.signals import Signals
+from experiments.data import published
 from experiments.training import run as run_lib
 from experiments.workdir import buckets
 from experiments.workdir.workdir import Workdir
@@ -286,3 +289,12 @@ def test_a_local_workdir_is_not_remote(tmp_path):
   assert buckets.origin(str(tmp_path / 'run')) == str(tmp_path / 'run')
   with buckets.staged('runs/first') as folder:
     assert folder == 'runs/first'
+
+
+def test_a_published_model_in_a_bucket_is_copied_once(bucket, published_bert):
+  address = bucket / 'bert'
+  shutil.copytree(published_bert, address)
+  folder = published.folder(str(address))
+  assert folder != str(address)
+  assert names(pathlib.Path(folder)) == names(address)
+  assert published.folder(str(address)) == folder
