@@ -71,6 +71,8 @@ def _define(values) -> None:
      'and kernels, in tokens, a list.'),
     ('backends', ['chunked', 'xla'], 'Attention backends of suites attention '
      'and kernels, a list.'),
+    ('pretrained', None, 'Folder of a published model, which suite start '
+     'fine-tunes.'),
     ('trials', ['32'], 'Numbers of trials of suite sweep, a list.'),
   )  # fmt: skip
 

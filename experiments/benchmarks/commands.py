@@ -1,9 +1,10 @@
 """Time of commands: short ones against imports, a sweep against launches.
 
 Suite `start` measures from the start of a process to the first training step of
-the default config, and to the end of predict of one text and of evaluate.
+the default config, of a language model and, with --pretrained, of a published
+model that is fine-tuned, and to the end of predict of one text and of evaluate.
 Compiled programs are read from the cache (JAX_COMPILATION_CACHE_DIR) in all but
-the first calls.
+the first calls; a cold step has an empty cache.
 
 Suite `sweep` has learning rates and four seeds of each. A first launch, which
 is not timed, compiles their program. Half of the others run before the sweeps
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -46,10 +48,14 @@ def start(values) -> list[dict]:
       'predict': ('-m', 'experiments.predict', workdir, '--text=fine'),
       'evaluate': ('-m', 'experiments.evaluate', workdir),
     }
-    functions = {
+    functions: dict[str, Callable] = {
       name: functools.partial(_run, *arguments)
       for name, arguments in processes.items()
-    } | {'train, first step': _train_once}
+    }
+    for name, flags in _trained(values.pretrained).items():
+      for cache in ('warm', 'cold'):
+        step = functools.partial(_train_once, flags, cache == 'cold')
+        functions[f'{name}, first step, {cache}'] = step
     seconds = alternate(functions, values.repetitions)
   return [
     {'process': name} | summary(times, seconds['imports'])
@@ -123,19 +129,35 @@ def _run(*arguments: str) -> float:
   return time.perf_counter() - begin
 
 
-def _train_once() -> None:
+def _trained(pretrained: str | None) -> dict[str, list[str]]:
+  """Flags of the runs whose first step is measured, by name."""
+  runs = {
+    'default config': [],
+    'language model': ['--config=configs/language_model.py'],
+  }
+  if pretrained:
+    runs['published model'] = [
+      '--config=configs/minilm.py',
+      f'--config.model.pretrained={os.path.abspath(pretrained)}',
+      '--config.data.source=word_order',
+    ]
+  return runs
+
+
+def _train_once(flags: list[str], is_cold: bool) -> None:
   """Starts training, and kills it after the first step."""
-  with (
-    tempfile.TemporaryDirectory() as folder,
-    subprocess.Popen(
-      [sys.executable, '-m', 'experiments.train', f'--workdir={folder}/run'],
+  with tempfile.TemporaryDirectory() as folder:
+    caches = {'JAX_COMPILATION_CACHE_DIR': f'{folder}/cache'} if is_cold else {}
+    workdir = f'--workdir={folder}/run'
+    with subprocess.Popen(
+      [sys.executable, '-m', 'experiments.train', workdir, *flags],
       stderr=subprocess.PIPE,
       text=True,
       cwd=_ROOT,
-    ) as process,
-  ):
-    try:
-      if not any(_FIRST_STEP in line for line in process.stderr or ()):
-        raise RuntimeError('training ended before its first step')
-    finally:
-      process.kill()
+      env=os.environ | caches,
+    ) as process:
+      try:
+        if not any(_FIRST_STEP in line for line in process.stderr or ()):
+          raise RuntimeError('training ended before its first step')
+      finally:
+        process.kill()

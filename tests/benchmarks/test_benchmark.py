@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import types
 
 import jax
@@ -44,12 +45,20 @@ def test_the_interval_of_a_median_covers_it_in_95_percent(count, expected):
 def test_start_suite(call_command, monkeypatch):
   started = []
   monkeypatch.setattr(commands, '_run', lambda *words: started.append(words[1]))
-  monkeypatch.setattr(commands, '_train_once', lambda: None)
-  flags = ['--suite=start', '--repetitions=1']
+  trained = []
+  monkeypatch.setattr(
+    commands, '_train_once', lambda *call: trained.append(call)
+  )
+  flags = ['--suite=start', '--repetitions=1', '--pretrained=bert']
   code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
   assert code == 0, stderr
   found = {row['process']: row for row in last_json(stdout)['rows']}
-  assert list(found) == ['imports', 'predict', 'evaluate', 'train, first step']
+  runs = 'default config', 'language model', 'published model'
+  assert list(found) == ['imports', 'predict', 'evaluate'] + [
+    f'{run}, first step, {cache}' for run in runs for cache in ('warm', 'cold')
+  ]
+  folder = f'--config.model.pretrained={os.path.abspath("bert")}'
+  assert any(folder in flags and is_cold for flags, is_cold in trained)
   assert set(started) == {
     commands._IMPORTS, 'experiments.train', 'experiments.predict',
     'experiments.evaluate',
@@ -58,7 +67,7 @@ def test_start_suite(call_command, monkeypatch):
 
 @pytest.mark.slow
 def test_training_is_ended_after_its_first_step():
-  commands._train_once()
+  commands._train_once([], is_cold=True)
 
 
 @pytest.mark.slow
