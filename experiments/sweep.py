@@ -114,7 +114,9 @@ def main(values) -> None:
   with buckets.staged(app.required(values, 'workdir')) as path:
     workdir = os.path.abspath(path)
     if values.report:
-      report = results.report(workdir, values, folder.read(workdir))
+      specs = folder.read(workdir)
+      plan.check_unchanged(specs)
+      report = results.report(workdir, values, specs)
       app.print_result(report)
     else:
       _sweep(values, workdir)
@@ -128,6 +130,7 @@ def _sweep(values, workdir: str) -> None:
   # Results are of all trials of the folder.
   all_specs = folder.with_others(workdir, specs)
   comparison.check(all_specs, values.metric, values.baseline)
+  plan.check_unchanged(all_specs)
   counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts)

@@ -100,11 +100,8 @@ def load(
     tokenizer: that of a new run, with [SEP] for pairs; None: it has its own.
     labels: how the task reads them; None: it does not.
   """
-  source = settings.dataset()
-  with settings.source.checked():
-    rows, key, store = _read(source, settings.dir, settings.seed)
+  source, rows, key, store, chosen = _selected(settings, labels)
   reader = labels or Labels()
-  chosen = selection.stored(store, key, rows, source, settings, reader)
   # Else its data is fixed.
   is_new = not (workdir and os.path.exists(os.path.join(workdir, 'data.json')))
   if not is_new:
@@ -123,6 +120,39 @@ def load(
   }
   parts = Tokenised(rows, arrays, chosen.splits, tokenizer)
   return _data(parts, settings, reader, LabelFacts.of(chosen.facts), files)
+
+
+def check_unchanged(
+  settings: DataSettings, workdirs: list[str], labels: Labels | None
+) -> None:
+  """UserError for a run on other data than there is now; says if it is gone.
+
+  Args:
+    workdirs: of runs with these settings.
+    labels: how their task reads them.
+  """
+  if not settings.dir:
+    # A program makes it, of the settings alone.
+    return
+  if not os.path.isdir(settings.dir):
+    log(
+      f'WARNING: config.data.dir = {settings.dir!r} is gone, so that nobody '
+      'knows whether the data is that of the result'
+    )
+    return
+  facts = _selected(settings, labels)[-1].facts
+  for workdir in workdirs:
+    selection.check_facts(workdir, facts)
+
+
+def _selected(settings: DataSettings, labels: Labels | None):
+  """(data set, rows, what they depend on, store, Selection) of settings."""
+  source = settings.dataset()
+  with settings.source.checked():
+    rows, key, store = _read(source, settings.dir, settings.seed)
+  reader = labels or Labels()
+  chosen = selection.stored(store, key, rows, source, settings, reader)
+  return source, rows, key, store, chosen
 
 
 def load_file(

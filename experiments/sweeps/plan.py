@@ -230,6 +230,20 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
   return counts
 
 
+def check_unchanged(specs: list[Spec]) -> None:
+  """UserError for a trial that has begun on other data than there is now."""
+  begun: dict[str, list[Spec]] = {}
+  for spec in specs:
+    if os.path.exists(os.path.join(spec.path, 'data.json')):
+      settings = spec.settings
+      key = repr((settings.data, settings.task.entry.labels))
+      begun.setdefault(key, []).append(spec)
+  for first, *others in begun.values():
+    workdirs = [spec.path for spec in (first, *others)]
+    labels = first.settings.task.entry.labels
+    loading.check_unchanged(first.settings.data, workdirs, labels)
+
+
 def _shapes(settings: Settings, loaded: loading.Data):
   """Shapes of the parameters."""
   num_outputs = len(loaded.label_facts.names)

@@ -62,6 +62,8 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
       status = workdir_lib.read_status(path)
       if status.get('status') == 'DONE':
         log(f'{path} is done after {status["step"]} steps')
+        labels = settings.task.entry.labels
+        loading.check_unchanged(settings.data, [path], labels)
         # The current path, if the folder has moved.
         now = buckets.origin(os.path.abspath(path))
         return status['result'] | {'workdir': now}

@@ -43,6 +43,47 @@ def test_a_finished_run_prints_its_result(trained, call_command):
   _, command, result = trained
   code, stdout, stderr = call_command('train', *command, cwd=ROOT)
   assert (code, last_json(stdout)) == (0, result), stderr
+  assert 'is gone, so that nobody knows' in stderr
+
+
+def test_a_result_on_other_data_is_not_printed(trained, call_command, tmp_path):
+  base, command, result = trained
+  other = tmp_path / 'train.tsv'
+  other.write_text(ROWS.replace('fine 3', 'fine and new'))
+  flags = [flag for flag in command if '.data.dir=' not in flag]
+  flags.append(f'--config.data.dir={tmp_path}')
+  code, stdout, stderr = call_command('train', *flags, cwd=ROOT)
+  assert (code, stdout) == (2, '')
+  assert 'error: the data has changed since' in stderr
+  flags[-1] = f'--config.data.dir={base}/now'
+  code, stdout, stderr = call_command('train', *flags, cwd=ROOT)
+  assert (code, last_json(stdout)) == (0, result), stderr
+  assert 'gone' not in stderr
+
+
+def test_a_sweep_averages_no_results_of_other_data(call_command, tmp_path):
+  data = tmp_path / 'data'
+  data.mkdir()
+  (data / 'train.tsv').write_text(ROWS)
+  changes = {
+    'data.source': 'text',
+    'data.dir': data,
+    'data.validation_fraction': 0.2,
+    'data.test_fraction': 0.2,
+    'train.steps': 1,
+    'model.num_layers': 1,
+  }
+  flags = [f'--config.{key}={value}' for key, value in changes.items()]
+  flags.append(f'--workdir={tmp_path}/sweep')
+  one, two = (f'--grid=config.seed={seeds}' for seeds in ('0', '0,1'))
+  code, _, stderr = call_command('sweep', *flags, one, cwd=ROOT)
+  assert code == 0, stderr
+  (data / 'train.tsv').write_text(ROWS.replace('fine 3', 'fine and new'))
+  for more in ([one], [two], ['--report']):
+    code, stdout, stderr = call_command('sweep', *flags, *more, cwd=ROOT)
+    assert (code, stdout) == (2, ''), more
+    assert 'error: the data has changed since' in stderr
+  assert len(list((tmp_path / 'sweep' / 'trials').iterdir())) == 1
 
 
 def test_texts_are_predicted(trained, call_command):
