@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,7 +45,8 @@ class Evaluation:
 def named(name: str) -> Callable[[Evaluation], Any] | None:
   """The function that config.train.callback names; None for ''.
 
-  A UserError says that there is none, or that its module fails.
+  A UserError says that there is none, that its module fails, or that it does
+  not take one argument.
   """
   if not name:
     return None
@@ -53,6 +55,12 @@ def named(name: str) -> Callable[[Evaluation], Any] | None:
   function = modules.named(name, None, _KEY)
   if isinstance(function, type) or not callable(function):
     raise UserError(f'{_KEY} = {name!r} is no function')
+  try:
+    inspect.signature(function).bind(None)
+  except (TypeError, ValueError) as error:
+    raise UserError(
+      f'{_KEY} = {name!r} must take one argument, an Evaluation: {error}'
+    ) from error
   return function
 
 

@@ -168,20 +168,25 @@ def _loop(
   def due(step, interval):
     return step % interval == 0 or step == every.steps
 
-  def validate(step):
+  def validate(step) -> list[dict]:
     scores = evaluated('validation', state.eval_params)
     group.keep(step, evaluations=scores)
-    if callback:
+    return scores
+
+  def call(step, scores):
+    if callback and scores:
       callbacks.call(callback, group, step, scores, state.eval_params)
 
   has_scores = all(t.writer.has_evaluation(start) for t in group.trials)
   is_due = due(start, every.eval_every) and (start > 0 or every.steps == 0)
+  scores = []
   if is_due and not has_scores:
     # It was interrupted before this evaluation, or has no step.
-    validate(start)
+    scores = validate(start)
   if every.steps == 0:
     group.flush()
     group.save(state, {})
+  call(start, scores)
   ahead = RunAhead()
   for step in range(start + 1, every.steps + 1):
     batch = program.put_train([batch_of(step - 1) for batch_of in batches])
@@ -195,9 +200,10 @@ def _loop(
       group.progress.start_clock(step)
     if due(step, every.log_every):
       group.keep(step, measured=measured)
+    scores = []
     try:
       if due(step, every.eval_every):
-        validate(step)
+        scores = validate(step)
       if step < every.steps:
         signals.check()
     except Interrupted as error:
@@ -210,6 +216,8 @@ def _loop(
     if any(due(step, interval) for interval in (every.eval_every, saves)):
       group.flush()
       group.save(state, measured)
+    # It may fail, and the step is saved.
+    call(step, scores)
 
 
 def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:

@@ -34,6 +34,9 @@ def note(evaluation):
   with open(evaluation.workdir + '/noted.jsonl', 'a') as file:
     file.write(json.dumps(row | dict(evaluation.metrics)) + '\\n')
 
+def note_two(evaluation, more):
+  pass
+
 def fail(evaluation):
   raise ValueError('no disk at step %d' % evaluation.step)
 """
@@ -100,10 +103,21 @@ def test_an_exception_of_a_callback_ends_the_run_in_one_line(tmp_path):
   for part in ("config.train.callback = 'called:fail'", 'no disk at step 4'):
     assert part in message
   assert read_status(path)['status'] == 'FAILED'
+  # The step is saved, and the next attempt goes on from it.
+  with pytest.raises(UserError, match='no disk at step 8'):
+    run_lib.run(make_config('called:fail'), path)
+  assert run_lib.run(make_config(), path)['step'] in (4, 8, 12)
 
 
 @pytest.mark.parametrize(
-  'name', ['note', 'called:absent', 'absent:note', 'called:NoFunction']
+  'name',
+  [
+    'note',
+    'called:absent',
+    'absent:note',
+    'called:NoFunction',
+    'called:note_two',
+  ],
 )
 def test_a_callback_that_is_none_is_refused_before_training(name, tmp_path):
   with pytest.raises(UserError, match=r'config\.train\.callback'):
