@@ -18,16 +18,24 @@ def with_fast_gradient(kernel: jax.Array) -> jax.Array:
 
   XLA makes a matmul of two transposed operands of the gradient of x @ kernel,
   at half the speed of the other matmuls of a step. The transposed gradient is
-  a matmul of rows; without the barrier, XLA would turn it around.
+  a matmul of rows; fused with the transposition, XLA would turn it around.
   """
   return kernel
 
 
 @with_fast_gradient.defjvp
 def _tangent(primals, tangents):
-  transposed = jnp.swapaxes(tangents[0], -1, -2)
-  tangent = jax.lax.optimization_barrier(transposed)
+  tangent = unfused_on_cpu(jnp.swapaxes(tangents[0], -1, -2))
   return primals[0], jnp.swapaxes(tangent, -1, -2)
+
+
+def unfused_on_cpu(x: jax.Array) -> jax.Array:
+  """x, which XLA does not fuse with what uses it, and so its cotangent.
+
+  Other devices than a CPU fuse it.
+  """
+  barrier = jax.lax.optimization_barrier
+  return jax.lax.platform_dependent(x, cpu=barrier, default=lambda x: x)
 
 
 @jax.custom_jvp
