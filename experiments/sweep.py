@@ -22,7 +22,12 @@ import os
 
 from experiments.command import app, config_files, provenance
 from experiments.command.command_line import define, refuse
-from experiments.command.errors import Failed, Interrupted, UserError
+from experiments.command.errors import (
+  Diverged,
+  Failed,
+  Interrupted,
+  UserError,
+)
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.settings import open_models, reference
@@ -50,7 +55,7 @@ def _define(values) -> None:
      'all trials.'),
     ('dry_run', False, 'Print the trials without training.'),
     ('report', False, 'Report the results so far without training.'),
-    ('retry', False, 'Train FAILED trials again.'),
+    ('retry', False, 'Train FAILED and DIVERGED trials again.'),
     ('engine', 'auto', 'How trials are run; auto: the engine expected to be '
      'fastest.', ('auto', *engines.ENGINES)),
     ('group_size', 32, 'Largest number of trials trained as one program.', 1),
@@ -151,6 +156,9 @@ def _sweep(values, workdir: str) -> None:
     words = [word for word in provenance.command() if word != '--retry']
     again = provenance.shell_line([*words, '--retry'])
     raise Failed(f'{failed} of {len(chosen)} trials; to retry: {again}')
+  diverged = sum(status.get('status') == 'DIVERGED' for status in statuses)
+  if chosen and diverged == len(chosen):
+    raise Diverged(f'all {diverged} trials')
   unfinished = engines.unfinished(chosen)
   if unfinished:
     raise Interrupted(
@@ -198,7 +206,7 @@ def _check(specs, values) -> dict[int, int]:
   to_train = {spec.index for spec in engines.unfinished(specs)}
   for spec in specs:
     status = workdir_lib.read_status(spec.path)
-    is_retried = values.retry and status.get('status') == 'FAILED'
+    is_retried = values.retry and status.get('status') in workdir_lib.RETRIED
     if 'parameters' in status:
       counts[spec.index] = status['parameters']
     elif values.dry_run or spec.index in to_train or is_retried:

@@ -211,9 +211,13 @@ def give_up(path: str, config: str, reason: str) -> None:
       _mark(path, status='FAILED', reason=reason)
 
 
+# Statuses of runs that ended without a result.
+RETRIED = ('DIVERGED', 'FAILED')
+
+
 def reopen(path: str) -> None:
-  """Marks a run that is FAILED as INTERRUPTED: it is resumed."""
-  if read_status(path).get('status') == 'FAILED':
+  """Marks a run that is one of RETRIED as INTERRUPTED: it is resumed."""
+  if read_status(path).get('status') in RETRIED:
     _mark(path, status='INTERRUPTED', reason=None)
 
 

@@ -361,6 +361,21 @@ def test_a_failing_trial_stops_no_other_and_can_be_retried(
   assert last_json(printed)['trials'] == {'DONE': 2}
 
 
+def test_trials_that_all_diverge_are_no_success_and_can_be_retried(
+  tmp_path, config_path, sweep
+):
+  flags = [f'--config={config_path}', f'--workdir={tmp_path}/sweep']
+  flags += ['--grid=config.optimizer.learning_rate=1e30,1e35']
+  for attempt, more in enumerate(([], ['--retry']), 1):
+    code, printed, said = sweep(*flags, *more)
+    assert code == 3, said
+    assert said.splitlines()[-1] == 'diverged: all 2 trials'
+    assert last_json(printed)['trials'] == {'DIVERGED': 2}
+    statuses = list((tmp_path / 'sweep' / 'trials').glob('*/status.json'))
+    attempts = [json.loads(s.read_text())['attempt'] for s in statuses]
+    assert attempts == [attempt, attempt]
+
+
 def test_the_last_of_several_commands_writes_the_results(
   tmp_path, config_path, sweep
 ):
