@@ -17,8 +17,9 @@ def with_fast_gradient(kernel: jax.Array) -> jax.Array:
   """A kernel (D, N) itself, whose gradient is computed as (N, D).
 
   XLA makes a matmul of two transposed operands of the gradient of x @ kernel,
-  at half the speed of the other matmuls of a step. The transposed gradient is
-  a matmul of rows; fused with the transposition, XLA would turn it around.
+  which is slower on a CPU than the other matmuls of a step. The transposed
+  gradient is a matmul of rows; fused with the transposition, XLA would turn it
+  around.
   """
   return kernel
 

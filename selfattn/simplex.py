@@ -38,7 +38,9 @@ def _softmax_jvp(primals, tangents):
   weights = _softmax(*primals)
   weighted = weights * tangents[0]
   total = weighted.sum(axis=-1, keepdims=True)
-  if weights.shape[-1] > _SHORT_ROW:
+  length = weights.shape[-1]
+  # A length that is not known yet, in jax.export, is long.
+  if not isinstance(length, int) or length > _SHORT_ROW:
     total = unfused_on_cpu(jnp.broadcast_to(total, weights.shape))
   return weights, weighted - weights * total
 

@@ -127,20 +127,23 @@ def check_unchanged(
 ) -> None:
   """UserError for a run on other data than there is now; says if it is gone.
 
+  Data that is generated or of the hub is not compared.
+
   Args:
     workdirs: of runs with these settings.
     labels: how their task reads them.
   """
   if not settings.dir:
-    # A program makes it, of the settings alone.
+    # It is generated, or of the hub.
     return
-  if not os.path.isdir(settings.dir):
+  try:
+    facts = _selected(settings, labels)[-1].facts
+  except UserError as error:
     log(
-      f'WARNING: config.data.dir = {settings.dir!r} is gone, so that nobody '
-      'knows whether the data is that of the result'
+      'WARNING: nobody knows whether the data is that of the result, since it '
+      f'cannot be read: {error}'
     )
     return
-  facts = _selected(settings, labels)[-1].facts
   for workdir in workdirs:
     selection.check_facts(workdir, facts)
 

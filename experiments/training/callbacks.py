@@ -57,7 +57,9 @@ def named(name: str) -> Callable[[Evaluation], Any] | None:
     raise UserError(f'{_KEY} = {name!r} is no function')
   try:
     inspect.signature(function).bind(None)
-  except (TypeError, ValueError) as error:
+  except ValueError:
+    return function  # Of C, without a signature.
+  except TypeError as error:
     raise UserError(
       f'{_KEY} = {name!r} must take one argument, an Evaluation: {error}'
     ) from error

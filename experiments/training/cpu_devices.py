@@ -41,13 +41,17 @@ def set_up(settings: Settings, loaded: loading.Data, path: str) -> None:
     return
   cores = provenance.cores()
   tokens = settings.train.batch_size * float(np.mean(loaded.bucket_lengths))
-  count = paying(settings, tokens, cores)
-  (first, *_) = workdir_lib.read_json(path, 'env.json', []) or [{}]
-  if 'cpu' in first.get('devices', ()):
-    count = len(first['devices'])
-    if count > cores:
-      log(f'{count} devices share {cores} cores: the run began with so many')
-  make(count)
+  began = began_with(path)
+  if began > cores:
+    log(f'{began} devices share {cores} cores: the run began with so many')
+  make(began or paying(settings, tokens, cores))
+
+
+def began_with(path: str) -> int:
+  """Devices that a run in this workdir first had on a CPU; 0: it had none."""
+  attempts = workdir_lib.read_json(path, 'env.json', [])
+  of_attempts = (attempt.get('devices', ()) for attempt in attempts)
+  return next((len(kinds) for kinds in of_attempts if 'cpu' in kinds), 0)
 
 
 def make(count: int) -> None:

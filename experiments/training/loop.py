@@ -210,6 +210,7 @@ def _loop(
       group.flush()
       group.save(state, measured)
       group.wait()
+      call(step, scores)
       raise Interrupted(
         f'{error}; saved after step {step}, from which the same command resumes'
       ) from None

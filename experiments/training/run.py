@@ -63,7 +63,9 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
       if status.get('status') == 'DONE':
         log(f'{path} is done after {status["step"]} steps')
         labels = settings.task.entry.labels
-        loading.check_unchanged(settings.data, [path], labels)
+        processes.together(
+          lambda: loading.check_unchanged(settings.data, [path], labels)
+        )
         # The current path, if the folder has moved.
         now = buckets.origin(os.path.abspath(path))
         return status['result'] | {'workdir': now}

@@ -43,7 +43,7 @@ def test_a_finished_run_prints_its_result(trained, call_command):
   _, command, result = trained
   code, stdout, stderr = call_command('train', *command, cwd=ROOT)
   assert (code, last_json(stdout)) == (0, result), stderr
-  assert 'is gone, so that nobody knows' in stderr
+  assert 'WARNING: nobody knows whether the data' in stderr
 
 
 def test_a_result_on_other_data_is_not_printed(trained, call_command, tmp_path):
@@ -58,7 +58,12 @@ def test_a_result_on_other_data_is_not_printed(trained, call_command, tmp_path):
   flags[-1] = f'--config.data.dir={base}/now'
   code, stdout, stderr = call_command('train', *flags, cwd=ROOT)
   assert (code, last_json(stdout)) == (0, result), stderr
-  assert 'gone' not in stderr
+  assert 'nobody knows' not in stderr
+  other.unlink()
+  flags[-1] = f'--config.data.dir={tmp_path}'
+  code, stdout, stderr = call_command('train', *flags, cwd=ROOT)
+  assert (code, last_json(stdout)) == (0, result), stderr
+  assert 'nobody knows' in stderr
 
 
 def test_a_sweep_averages_no_results_of_other_data(call_command, tmp_path):

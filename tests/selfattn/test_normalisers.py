@@ -4,11 +4,13 @@ import functools
 import math
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from selfattn.normalisers import NORMALISERS
+from selfattn.simplex import masked_softmax
 from selfattn.tokens import Tokens
 from tests.conftest import draw, normal
 
@@ -278,3 +280,32 @@ def test_a_stick_is_broken_exactly_however_long_it_is(far):
   want = 0.5 ** np.arange(1, 20)
   np.testing.assert_allclose(weights[:-20:-1], want, rtol=1e-5)
   assert weights.sum() <= 1 + 1e-6
+
+
+def test_the_gradient_of_softmax_is_exported_for_any_number_of_keys():
+  (length,) = jax.export.symbolic_shape('l')
+
+  def total(scores):
+    return (masked_softmax(scores, None) ** 2).sum()
+
+  scores = jax.ShapeDtypeStruct((4, length), jnp.float32)
+  exported = jax.export.export(jax.jit(jax.grad(total)))(scores)
+  x = jax.random.normal(jax.random.key(0), (4, 7))
+  np.testing.assert_allclose(exported.call(x), jax.grad(total)(x), atol=1e-6)
+
+
+def test_derivatives_of_softmax_of_a_long_row_are_those_of_jax():
+  x = jax.random.normal(jax.random.key(0), (2, 600))
+  mask = jnp.arange(600) < 590
+
+  def ours(x):
+    return (masked_softmax(x, mask) ** 2).sum()
+
+  def theirs(x):
+    return (jax.nn.softmax(jnp.where(mask, x, -jnp.inf)) ** 2).sum()
+
+  tangent = jnp.sin(jnp.arange(1200.0)).reshape(2, 600)
+  for of in (jax.grad, lambda f: lambda x: jax.jvp(f, (x,), (tangent,))[1]):
+    np.testing.assert_allclose(of(ours)(x), of(theirs)(x), atol=1e-6)
+  products = [jax.jvp(jax.grad(f), (x,), (tangent,))[1] for f in (ours, theirs)]
+  np.testing.assert_allclose(*products, atol=1e-6)
