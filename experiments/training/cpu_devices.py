@@ -34,10 +34,7 @@ def set_up(settings: Settings, loaded: loading.Data, path: str) -> None:
   Args:
     path: workdir of the run.
   """
-  in_flags = 'host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
-  if in_flags or jax.config.values['jax_num_cpu_devices'] > 0:
-    return
-  if jax.distributed.is_initialized():
+  if _is_said() or jax.distributed.is_initialized():
     return
   cores = provenance.cores()
   tokens = settings.train.batch_size * float(np.mean(loaded.bucket_lengths))
@@ -55,9 +52,17 @@ def began_with(path: str) -> int:
 
 
 def make(count: int) -> None:
-  """Sets the number of devices of a CPU, unless jax has made them."""
+  """Sets the number of devices of a CPU, unless it is said or they are made."""
+  if _is_said():
+    return
   with contextlib.suppress(RuntimeError):
     jax.config.update('jax_num_cpu_devices', count)
+
+
+def _is_said() -> bool:
+  """Whether the environment says the number."""
+  in_flags = 'host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
+  return in_flags or jax.config.values['jax_num_cpu_devices'] > 0
 
 
 def paying(settings: Settings, tokens: float, cores: int) -> int:
