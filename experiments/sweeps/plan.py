@@ -43,7 +43,6 @@ from experiments.training import (
   build,
   callbacks,
   compiled,
-  cpu_devices,
   sources,
 )
 
@@ -217,10 +216,6 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
       # Trials that share a program have the same shapes.
       program = source, compiled.key(spec.settings)
       if program not in shapes:
-        # A trial that has begun decides for all, or the first program.
-        begun = (s.path for s in specs if cpu_devices.began_with(s.path))
-        path = next(begun, spec.path)
-        cpu_devices.set_up(spec.settings, loaded[source], path)
         shapes[program] = _shapes(spec.settings, loaded[source])
       params = shapes[program]
       spec.settings.optimizer.check_parameters(params)

@@ -38,13 +38,13 @@ def set_up(settings: Settings, loaded: loading.Data, path: str) -> None:
     return
   cores = provenance.cores()
   tokens = settings.train.batch_size * float(np.mean(loaded.bucket_lengths))
-  began = began_with(path)
+  began = _began_with(path)
   if began > cores:
     log(f'{began} devices share {cores} cores: the run began with so many')
   make(began or paying(settings, tokens, cores))
 
 
-def began_with(path: str) -> int:
+def _began_with(path: str) -> int:
   """Devices that a run in this workdir first had on a CPU; 0: it had none."""
   attempts = workdir_lib.read_json(path, 'env.json', [])
   of_attempts = (attempt.get('devices', ()) for attempt in attempts)

@@ -101,7 +101,7 @@ print(jax.device_count())
   ('command', 'said', 'count'),
   [
     ('train', {}, 3),
-    ('sweep', {}, 3),
+    ('sweep', {}, 1),
     ('train', {'JAX_NUM_CPU_DEVICES': '2'}, 2),
   ],
 )
