@@ -38,6 +38,7 @@ from experiments.sweeps import (
   plan,
   ray_cluster,
   results,
+  workers,
 )
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
@@ -174,12 +175,15 @@ def _train(specs: list[plan.Spec], values, cluster) -> None:
     return
   engine, why = values.engine, 'chosen by --engine'
   if engine == 'auto':
-    engine, why = engines.choose(to_train)
+    engine, why = engines.choose(specs)
   log(f'{len(to_train)} of {len(specs)} trials to train, {engine}: {why}')
   signals = Signals()
   signals.install()
   if engine == 'ray':
     ray_cluster.train(specs, values.group_size, cluster, signals)
+    return
+  if engine == 'processes':
+    workers.train(specs, cluster.workdir, signals)
     return
   size = 1 if engine == 'serial' else values.group_size
   shared = engines.Shared()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pathlib
 import platform
 import re
 import shlex
@@ -12,6 +14,8 @@ from importlib import metadata
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
+# Of control groups of version 2: microseconds in each period, or max.
+_CPU_QUOTA = pathlib.Path('/sys/fs/cgroup/cpu.max')
 # Flags whose values are folders of one's own.
 _FOLDERS = (
   '--workdir|--config.data.dir|--config.train.init_from|--output|--data_dir'
@@ -90,6 +94,13 @@ def machine() -> str:
 
 
 def cores() -> int:
-  """Cores that this process may use, of which taskset may leave some."""
+  """Cores that this process may use: taskset, or a container, may leave some.
+
+  The quota of a container is rounded up.
+  """
   is_known = hasattr(os, 'sched_getaffinity')
-  return len(os.sched_getaffinity(0)) if is_known else os.cpu_count() or 1
+  usable = len(os.sched_getaffinity(0)) if is_known else os.cpu_count() or 1
+  with contextlib.suppress(OSError, ValueError):
+    quota, period = map(int, _CPU_QUOTA.read_text().split())
+    return min(usable, max(-(-quota // period), 1))
+  return usable

@@ -2,6 +2,7 @@
 
 serial      one after another in this process, compiled once per program
 vectorized  all trials of a program at once, distributed over all devices
+processes   a process on each core of this machine, a trial in each
 ray         a Ray cluster; a task is one trial, or a group of one program
 
 The trials of a group share a program and train at once; a group of one trial
@@ -17,6 +18,7 @@ from typing import Any
 
 import jax
 
+from experiments.command import provenance
 from experiments.command.errors import Diverged, Failed, Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
@@ -30,7 +32,7 @@ from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
 
-ENGINES = ('serial', 'vectorized', 'ray')
+ENGINES = ('serial', 'vectorized', 'processes', 'ray')
 _ENDED = ('DONE', 'DIVERGED', 'FAILED')
 
 
@@ -51,6 +53,10 @@ def choose(specs: list[Spec]) -> tuple[str, str]:
     return 'vectorized', (
       f'{platform} with {devices} devices, up to {largest} trials per program'
     )
+  at_once = min(provenance.cores(), len(specs))
+  # Several devices of a CPU are what the user has said.
+  if platform == 'cpu' and devices == 1 and at_once > 1:
+    return 'processes', f'{at_once} trials at once, a core for each'
   return 'serial', f'{platform}, {len(specs)} trials'
 
 
@@ -146,6 +152,13 @@ def _lock(
     log(f'WARNING: trial {spec.index} {spec.name} is skipped: {error}')
     return False
   return True
+
+
+def report(spec: Spec) -> None:
+  """Logs how a trial has ended in another process."""
+  status = workdir_lib.read_status(spec.path)
+  reason = f': {status["reason"]}' if 'reason' in status else ''
+  log(f'trial {spec.index} {spec.name} is {status.get("status")}{reason}')
 
 
 def give_up(spec: Spec, reason: str) -> None:

@@ -18,7 +18,6 @@ from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import buckets
-from experiments.workdir import workdir as workdir_lib
 
 _RETRIES = 5
 _POLL = 1.0  # seconds between checks for signals
@@ -95,8 +94,7 @@ def _train_all(library, specs, group_size, cluster: Cluster, signals) -> None:
         for spec in () if signals.received else group:
           engines.give_up(spec, str(error))
       for spec in group:
-        status = workdir_lib.read_status(spec.path).get('status')
-        log(f'trial {spec.index} {spec.name} is {status}')
+        engines.report(spec)
     if signals.received:
       for reference in pending:
         library.cancel(reference, force=True)

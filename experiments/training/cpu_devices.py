@@ -7,7 +7,6 @@ step do not pay for it: each device has a copy of the parameters to update.
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 import jax
@@ -55,8 +54,15 @@ def make(count: int) -> None:
   """Sets the number of devices of a CPU, unless it is said or they are made."""
   if _is_said():
     return
-  with contextlib.suppress(RuntimeError):
+  try:
     jax.config.update('jax_num_cpu_devices', count)
+  except RuntimeError:
+    made = len(jax.local_devices(backend='cpu'))
+    if jax.default_backend() == 'cpu' and made != count:
+      log(
+        f'WARNING: devices of the CPU: {made}, not {count}; something used jax '
+        'before the run could choose. JAX_NUM_CPU_DEVICES says the number'
+      )
 
 
 def _is_said() -> bool:

@@ -74,6 +74,27 @@ def test_a_run_keeps_what_it_began_with(chosen, tmp_path, capfd, kinds, count):
   assert said == (count > 2)
 
 
+def test_devices_that_are_made_before_are_said(monkeypatch, capfd):
+  monkeypatch.setenv('XLA_FLAGS', '')
+  made = jax.device_count()
+  cpu_devices.make(made + 1)
+  said = f'WARNING: devices of the CPU: {made}, not {made + 1}'
+  assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ('quota', 'count'),
+  [('max 100000', 4), ('200000 100000', 2), ('10 100000', 1), ('900 100', 4)],
+)
+def test_cores_are_those_that_a_container_pays_for(
+  quota, count, monkeypatch, tmp_path
+):
+  (tmp_path / 'cpu.max').write_text(quota + '\n')
+  monkeypatch.setattr(provenance, '_CPU_QUOTA', tmp_path / 'cpu.max')
+  monkeypatch.setattr(os, 'sched_getaffinity', lambda _: {0, 1, 2, 3})
+  assert provenance.cores() == count
+
+
 SCRIPT = """
 import sys
 

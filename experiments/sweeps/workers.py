@@ -1,0 +1,141 @@
+"""Engine `processes`: a process on each core, which trains trial after trial.
+
+Operations of a small model gain little from several threads, and trials on
+cores of their own gain all of them. A process keeps its data and its compiled
+program for the next trial.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from experiments.command import provenance
+from experiments.command.errors import Interrupted
+from experiments.command.log import log
+from experiments.command.signals import Signals
+from experiments.sweeps import engines, folder, plan
+from experiments.sweeps.plan import Spec
+
+_POLL = 0.2  # seconds between checks for signals
+
+
+@dataclasses.dataclass(frozen=True)
+class _Worker:
+  """A process, and this end of the pipe between them."""
+
+  process: BaseProcess
+  pipe: Any
+
+
+def train(specs: list[Spec], workdir: str, signals: Signals) -> None:
+  """Trains all unfinished trials, as many at once as there are cores.
+
+  A trial whose process dies is FAILED; another process has its core.
+
+  Args:
+    workdir: folder of the sweep.
+
+  Raises:
+    Interrupted: a signal was received; the running trials have saved.
+  """
+  programs = plan.programs_of(engines.unfinished(specs)).values()
+  pending = collections.deque(spec for same in programs for spec in same)
+  cores = provenance.cores()
+  idle: list[_Worker] = []
+  busy: dict[Any, tuple[_Worker, Spec]] = {}
+  try:
+    while pending or busy:
+      while pending and len(busy) < cores:
+        spec = pending.popleft()
+        worker = idle.pop() if idle else _start(workdir)
+        log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
+        busy[worker.pipe] = worker, spec
+        # Of a process that has died, the loop below reads the end.
+        with contextlib.suppress(BrokenPipeError):
+          worker.pipe.send(spec.name)
+      for pipe in wait(list(busy), _POLL):
+        worker, spec = busy.pop(pipe)
+        if _has_trained(worker, spec, signals):
+          idle.append(worker)
+      if signals.received:
+        _stop([worker for worker, _ in busy.values()])
+        raise Interrupted(f'{signals.received}; run the same command again')
+  finally:
+    for worker in (*idle, *(worker for worker, _ in busy.values())):
+      worker.pipe.close()
+
+
+def _start(workdir: str) -> _Worker:
+  here, there = multiprocessing.Pipe()
+  # Forked, it would wait for locks of threads that it does not have.
+  spawn = multiprocessing.get_context('spawn')
+  process = spawn.Process(target=_work, args=(workdir, there))
+  # Ctrl-C reaches all processes of a terminal; this one tells the others.
+  blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+  try:
+    process.start()
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+  # Otherwise the pipe would not end with the process.
+  there.close()
+  return _Worker(process, here)
+
+
+def _stop(workers: list[_Worker]) -> None:
+  """Has the trials of all save, and waits until they have."""
+  for worker in workers:
+    worker.process.terminate()
+  for worker in workers:
+    worker.process.join()
+
+
+def _has_trained(worker: _Worker, spec: Spec, signals: Signals) -> bool:
+  """Reports a trial that has ended; whether its process has not."""
+  try:
+    worker.pipe.recv()
+    lives = True
+  except EOFError:
+    worker.process.join()
+    code = worker.process.exitcode
+    # After a signal to itself alone it has saved, and ended with 0.
+    if code and not signals.received:
+      engines.give_up(spec, f'its process ended with exit code {code}')
+    lives = False
+  engines.report(spec)
+  return lives
+
+
+def _work(workdir: str, pipe: Any) -> None:
+  """Trains the trials whose names come through the pipe, with one thread.
+
+  Each has a log in its workdir; standard error is that of all processes.
+  """
+  os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+  # Read when jax makes its devices.
+  os.environ['PJRT_NPROC'] = '1'
+  signals = Signals()
+  signals.install()
+  threading.Thread(target=_end_with_parent, daemon=True).start()
+  specs = {spec.name: spec for spec in folder.read(workdir)}
+  shared = engines.Shared()
+  with contextlib.suppress(Interrupted, EOFError):
+    while True:
+      engines.train([specs[pipe.recv()]], signals, shared)
+      pipe.send(None)
+
+
+def _end_with_parent() -> None:
+  """Saves and stops when the process that started this one is killed."""
+  parent = multiprocessing.parent_process()
+  assert parent is not None, 'only a worker calls this'
+  parent.join()
+  os.kill(os.getpid(), signal.SIGTERM)
