@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -125,7 +126,7 @@ class Checkpoints:
       self._manager.save(
         int(state.step),
         args=ocp.args.Composite(state=ocp.args.StandardSave(item)),
-        custom_metadata={'run': self._run},
+        custom_metadata={'run': self._run, 'checksums': _checksums(item)},
         force=True,
       )
 
@@ -153,7 +154,7 @@ class Checkpoints:
     """
     arrays = leaves(template)
     with self._reading(step):
-      run = (self._manager.metadata(step).custom_metadata or {}).get('run')
+      run = self._metadata(step, 'run')
       self._check(step, self._saved(step), arrays)
       if self._run is not None and run is None:
         raise ValueError('its metadata is missing')
@@ -223,7 +224,7 @@ class Checkpoints:
     them cannot read its shard, the others would wait forever.
     """
     item = unflatten_dict(arrays, sep='/')
-    values = ocp.PyTreeCheckpointHandler().restore(
+    restored = ocp.PyTreeCheckpointHandler().restore(
       self.directory / str(step) / 'state',
       args=ocp.args.PyTreeRestore(
         item,
@@ -231,7 +232,16 @@ class Checkpoints:
         partial_restore=True,
       ),
     )
-    return leaves(values)
+    values = leaves(restored)
+    found, expected = _checksums(restored), self._metadata(step, 'checksums')
+    for name, checksum in (expected or {}).items():
+      if found.get(name, checksum) != checksum:
+        raise ValueError(f'the values of {name} are not those that were saved')
+    return values
+
+  def _metadata(self, step: int, name: str) -> Any:
+    """What `save` wrote beside the arrays; None if there is none of it."""
+    return (self._manager.metadata(step).custom_metadata or {}).get(name)
 
   def _saved(self, step: int) -> dict[str, Any]:
     """Shapes and dtypes of the arrays of a step by name."""
@@ -291,6 +301,22 @@ def reading(workdir: str, settings: CheckpointSettings, best: Callable):
     yield folder
   finally:
     folder.close()
+
+
+def _checksums(tree) -> dict[str, int]:
+  """CRC-32 of each array by name, which the storage format does not have.
+
+  Without arrays of which this process has a part only.
+  """
+  whole = {
+    name: np.asarray(leaf)
+    for name, leaf in leaves(tree).items()
+    if getattr(leaf, 'is_fully_addressable', True) or leaf.is_fully_replicated
+  }
+  return {
+    name: zlib.crc32(np.ascontiguousarray(array).view(np.uint8))
+    for name, array in whole.items()
+  }
 
 
 def _copy(leaf):

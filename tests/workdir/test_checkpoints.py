@@ -6,7 +6,9 @@ import os
 import resource
 import shutil
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
@@ -14,7 +16,7 @@ from experiments.command import processes
 from experiments.command.errors import Failed, UserError
 from experiments.learning.steps import State
 from experiments.workdir import checkpoints, recovery
-from experiments.workdir.checkpoints import Checkpoints
+from experiments.workdir.checkpoints import Checkpoints, Corrupt
 from experiments.workdir.workdir import CheckpointSettings
 
 SETTINGS = CheckpointSettings(
@@ -180,6 +182,51 @@ def test_a_corrupt_checkpoint_is_set_aside_for_the_previous_one(
   folder.save(state(3))
   folder.wait()
   assert recovery.newest([folder], state(0))[0] == 3
+  folder.close()
+
+
+def test_a_flipped_bit_never_changes_what_is_read(tmp_path):
+  """The storage format has no checksums of the values of arrays."""
+  rng = np.random.default_rng(0)
+  saved = dataclasses.replace(
+    state(1),
+    params={
+      name: jnp.asarray(rng.standard_normal((40, 50)), kind)
+      for name, kind in (('kernel', jnp.float32), ('half', jnp.bfloat16))
+    },
+  )
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
+  folder.save(saved)
+  folder.wait()
+  files = (tmp_path / 'checkpoints' / '1').rglob('d/*')
+  detected = 0
+  for file in files:
+    whole = file.read_bytes()
+    for bit in rng.integers(8 * len(whole), size=40):
+      damaged = bytearray(whole)
+      damaged[bit // 8] ^= 1 << bit % 8
+      file.write_bytes(damaged)
+      try:
+        restored = folder.restore(1, saved)
+      except Corrupt as error:
+        assert 'checkpoints/1 is corrupt' in str(error)  # noqa: PT017
+        detected += 1
+      else:
+        jax.tree.map(np.testing.assert_array_equal, restored, saved)
+    file.write_bytes(whole)
+  assert detected > 20
+  folder.close()
+
+
+def test_a_checkpoint_without_checksums_is_read(tmp_path):
+  """Earlier versions wrote none."""
+  save_all(tmp_path, SETTINGS, [None]).close()
+  file = tmp_path / 'checkpoints' / '1' / '_CHECKPOINT_METADATA'
+  content = json.loads(file.read_text())
+  del content['custom_metadata']['checksums']
+  file.write_text(json.dumps(content))
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
+  assert int(folder.restore(1, state(0)).step) == 1
   folder.close()
 
 
