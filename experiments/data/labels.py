@@ -79,6 +79,10 @@ class Labels:
     """Facts of the names, and of the values of all rows of train."""
     return LabelFacts(tuple(names), len(values))
 
+  def learned(self, values: np.ndarray, facts: LabelFacts) -> np.ndarray:
+    """What Examples have of the values; not float64, which devices round."""
+    return values
+
   def allowed(self, names: Sequence[str]) -> str:
     """What a string must be, for messages."""
     return 'anything'
@@ -146,7 +150,10 @@ class Sets(Labels):
 
 @dataclasses.dataclass(frozen=True)
 class Numbers(Labels):
-  """A number, float32."""
+  """A number, float64; Examples have its distance from the mean of train.
+
+  The distance is in standard deviations of train, float32.
+  """
 
   least: ClassVar = 1
 
@@ -154,19 +161,17 @@ class Numbers(Labels):
     return ['value']
 
   def values(self, strings, names):
-    exact = np.array([_number(string) for string in strings])
+    numbers = np.array([_number(string) for string in strings])
     # Too large for float32 is no number that a model learns.
-    with np.errstate(over='ignore'):
-      numbers = exact.astype(np.float32)
-    is_known = np.isfinite(numbers)
-    return np.where(is_known, numbers, np.float32(0)), is_known
+    is_known = abs(numbers) <= np.finfo(np.float32).max
+    return np.where(is_known, numbers, 0.0), is_known
 
   def facts(self, names, values):
-    exact = values.astype(np.float64)
-    std = float(exact.std()) or 1.0
-    return LabelFacts(
-      tuple(names), len(values), mean=float(exact.mean()), std=std
-    )
+    mean, std = float(values.mean()), float(values.std()) or 1.0
+    return LabelFacts(tuple(names), len(values), mean=mean, std=std)
+
+  def learned(self, values, facts):
+    return ((values - facts.mean) / facts.std).astype(np.float32)
 
   def allowed(self, names):
     return 'a number below 3e38'

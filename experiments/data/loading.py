@@ -267,6 +267,7 @@ def _data(
     return _stream(parts, settings, files)
   rows, arrays, most = parts.rows, parts.arrays, settings.max_length
   values, _ = reader.values(rows.names, label_facts.names)
+  values = reader.learned(values, label_facts)
   examples = {}
   for split, chosen in parts.splits.items():
     starts, ends = arrays['offsets'][chosen], arrays['offsets'][chosen + 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -10,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.data.batches import Batch
 from experiments.data.labels import Labels, Numbers
 from experiments.learning import scores as scores_lib
 from experiments.learning.reports import Report
 from experiments.learning.tasks import Targets
 from experiments.learning.text_tasks import TextTask
-from selfattn.dropout import Bits
+
+_EPSILON = float(np.finfo(np.float32).eps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Regression(TextTask):
   """A number for each text.
 
   The model learns numbers of mean 0 and standard deviation 1, as train has
-  them; loss and label smoothing aside, all that is said is in the units of the
-  data. The loss is that of the standardised numbers.
+  them: so are labels, logits and the loss. All that is said is in the units of
+  the data.
 
   Attributes:
     loss: 'mse', the squared error, or 'huber', half of it below 1 and linear
@@ -39,11 +40,6 @@ class Regression(TextTask):
   has_probabilities: ClassVar = False
   loss: Literal['mse', 'huber'] = 'mse'
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
-    targets = super().targets(batch, vocab_size, bits)
-    labels = (targets.labels - self.facts.mean) / self.facts.std
-    return targets._replace(labels=labels)
-
   def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
     """(loss, squared error in the units of the data) of each text."""
     del smoothing
@@ -55,20 +51,24 @@ class Regression(TextTask):
     return losses, errors * self.facts.std**2
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
-    """(losses, predictions in the units of the data, (texts, 1))."""
+    """(losses, logits, (texts, 1))."""
     losses, _ = self.losses(logits, targets)
-    return losses, self.answers(logits)
+    return losses, logits.astype(jnp.float32)
 
   def answers(self, logits):
+    """In the units of the data; where they are large, `answer` rounds less."""
     return logits.astype(jnp.float32) * self.facts.std + self.facts.mean
 
   def mean_metrics(self, loss, accuracy) -> dict:
     return {'loss': loss, 'rmse': accuracy**0.5}
 
   def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
-    losses, values = outputs
-    predicted, truth = values[:, 0], labels.astype(np.float64)
-    errors = predicted - truth
+    losses, logits = outputs
+    predicted, truth = (
+      logits[:, 0].astype(np.float64),
+      labels.astype(np.float64),
+    )
+    errors = (predicted - truth) * self.facts.std
     # Of equal numbers no correlation is defined.
     is_defined = np.ptp(predicted) > 0 and np.ptp(truth) > 0
     pearson: Any = 0.0
@@ -87,7 +87,7 @@ class Regression(TextTask):
 
   def host_losses(self, logits, labels, smoothing=0.0):
     del smoothing
-    errors = abs(logits[:, 0] - labels) / self.facts.std
+    errors = abs(logits[:, 0] - labels)
     if self.loss == 'mse':
       return errors**2
     return np.where(errors <= 1, errors**2 / 2, errors - 0.5)
@@ -96,17 +96,23 @@ class Regression(TextTask):
     return np.mean(logits, axis=0)
 
   def answer(self, logits):
-    return float(logits[0]), None
+    return self._in_units(logits[0]), None
 
   def truth(self, label):
-    return float(label)
+    return self._in_units(label)
+
+  def _in_units(self, number) -> float:
+    """In the units of the data, to the decimals that float32 leaves."""
+    unit = self.facts.std * max(abs(float(number)), 1) * _EPSILON
+    exact = float(number) * self.facts.std + self.facts.mean
+    return round(exact, math.floor(-math.log10(unit)))
 
   def details(self, outputs, examples):
     del outputs, examples
     return Report({}, [])
 
   def baseline(self, labels):
-    errors = labels.astype(np.float64) - self.facts.mean
+    errors = labels.astype(np.float64) * self.facts.std
     rmse, mae = np.sqrt((errors**2).mean()), abs(errors).mean()
     prediction = self.facts.mean
     return {'prediction': prediction, 'rmse': float(rmse), 'mae': float(mae)}

@@ -8,6 +8,7 @@ import pytest
 from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.labels import Classes, LabelFacts, Numbers, Sets
+from experiments.learning.regression import Regression
 from experiments.settings.settings import from_config
 
 TEXTS = [
@@ -139,12 +140,28 @@ def test_numbers_have_the_mean_and_the_deviation_of_train(data):
   lines = ['text\tlabel', 'a\t1', 'b\t-2.5', 'c\t4e1', 'd\tnan']
   options = {'task': 'regression', 'unknown_labels': 'drop'}
   loaded = data(lines, Numbers(), **options)
-  numbers = loaded.splits['train'].labels
-  assert numbers.tolist() == [1.0, -2.5, 40.0]
-  facts = loaded.label_facts
+  numbers, facts = np.array([1.0, -2.5, 40.0]), loaded.label_facts
   assert (facts.names, facts.counts, facts.rows) == (('value',), (), 3)
   assert facts.mean == pytest.approx(numbers.mean())
   assert facts.std == pytest.approx(numbers.std())
+  learned = loaded.splits['train'].labels
+  assert learned.dtype == np.float32
+  np.testing.assert_allclose(
+    learned, (numbers - numbers.mean()) / numbers.std(), rtol=1e-6
+  )
+
+
+def test_large_numbers_that_differ_little_differ_when_they_are_learned(data):
+  """In float32 all of them are 100,000,000."""
+  texts = [f'{text}\t{100_000_000 + i}' for i, text in enumerate('abcde')]
+  loaded = data(['text\tlabel', *texts], Numbers(), task='regression')
+  learned = loaded.splits['train'].labels
+  np.testing.assert_allclose(learned, np.arange(-2, 3) / 2**0.5, rtol=1e-6)
+  task = Regression(facts=loaded.label_facts)
+  assert [task.truth(x) for x in learned] == [100_000_000 + i for i in range(5)]
+  assert task.answer(learned[1:2]) == (100_000_001.0, None)
+  scores = task.scores((learned, learned[:, None]), learned[::-1])
+  assert scores['rmse'] == pytest.approx(8**0.5)
 
 
 def test_what_is_known_of_labels_is_the_same_from_a_workdir(data, tmp_path):
