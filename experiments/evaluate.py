@@ -112,7 +112,7 @@ def _evaluate(values, paths: list[str]) -> None:
     lines = [
       f'{name:<14}{value:.4f}'
       for name, value in result.items()
-      if name not in place
+      if name not in place and value is not None
     ]
     log('\n'.join(lines))
   result |= {'count': len(examples), **ensembles.steps(answers.steps)}

@@ -64,7 +64,7 @@ class Data:
 
   def scores(
     self, split: str, task, outputs, examples: Examples | None = None
-  ) -> dict[str, float]:
+  ) -> dict[str, float | None]:
     """The metrics of a split: of the task, and of a stream, bits per byte.
 
     A UserError says which metrics a task of one's own lacks. `examples` are

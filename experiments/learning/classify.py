@@ -28,6 +28,7 @@ class Classify(TextTask):
       'spam=2,ham=0.5', and 1 for the others. A batch has their weighted mean.
     focal: gamma of the focal loss, -(1 - p)^gamma log p (Lin et al. 2017,
       equation 4); 0: the cross entropy.
+    temperature: by which the logits of one run are divided; no option.
   """
 
   metrics: ClassVar = {
@@ -37,6 +38,10 @@ class Classify(TextTask):
   labels: ClassVar[Labels | None] = Classes()
   class_weights: str = 'none'
   focal: float = 0.0
+  # Of no type that a config reads, so that it is no option.
+  temperature: Any = dataclasses.field(
+    default=1.0, repr=False, kw_only=True, compare=False
+  )
 
   def check(self) -> None:
     self.label_weights('class_weights')
@@ -66,15 +71,24 @@ class Classify(TextTask):
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
     return cross_entropy(logits, targets.labels), logits
 
-  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
+  def scores(self, outputs, labels: np.ndarray) -> dict[str, float | None]:
     losses, logits = outputs
     count = logits.shape[-1]
     predictions = logits.argmax(axis=-1)
     confusion = scores_lib.confusion_matrix(labels, predictions, count)
     truth = labels[:, None] == np.arange(count)
+    # Of more than two classes it depends on the temperature, which scores of
+    # training do not have.
+    likely = _log_softmax(logits * self.temperature)
     return scores_lib.scores(losses, confusion) | {
-      'auroc': scores_lib.auroc(_log_softmax(logits), truth)
+      'auroc': scores_lib.auroc(likely, truth)
     }
+
+  def fitted(self, fits):
+    """An ensemble has no one temperature: its AUROC is of what is averaged."""
+    known = [fit.get('temperature', 1.0) for fit in fits]
+    one = known[0] if len(known) == 1 else 1.0
+    return dataclasses.replace(self, temperature=one)
 
   def host_losses(self, logits, labels, smoothing=0.0):
     log_probs = _log_softmax(logits)

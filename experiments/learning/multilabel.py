@@ -58,11 +58,11 @@ class Multilabel(TextTask):
   def mean_metrics(self, loss, accuracy) -> dict:
     return {'loss': loss, 'subset_accuracy': accuracy}
 
-  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
+  def scores(self, outputs, labels: np.ndarray) -> dict[str, float | None]:
     losses, logits = outputs
     predicted = self._predicted(_sigmoid(logits))
     of_sets = scores_lib.of_sets(predicted, labels > 0.5)
-    return {'loss': float(losses.mean()), **of_sets}
+    return {'loss': float(losses.mean(dtype=np.float64)), **of_sets}
 
   def _predicted(self, probabilities: np.ndarray) -> np.ndarray:
     limits = 0.5 if self.thresholds is None else self.thresholds

@@ -62,7 +62,7 @@ class Regression(TextTask):
   def mean_metrics(self, loss, accuracy) -> dict:
     return {'loss': loss, 'rmse': accuracy**0.5}
 
-  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
+  def scores(self, outputs, labels: np.ndarray) -> dict[str, float | None]:
     losses, logits = outputs
     predicted, truth = (
       logits[:, 0].astype(np.float64),
@@ -71,18 +71,17 @@ class Regression(TextTask):
     errors = (predicted - truth) * self.facts.std
     # Of equal numbers no correlation is defined.
     is_defined = np.ptp(predicted) > 0 and np.ptp(truth) > 0
-    pearson: Any = 0.0
-    spearman: Any = 0.0
+    pearson = spearman = None
     if is_defined:
-      pearson = np.corrcoef(predicted, truth)[0, 1]
       ranks = scores_lib.ranked(predicted), scores_lib.ranked(truth)
-      spearman = np.corrcoef(*ranks)[0, 1]
+      pearson = float(np.corrcoef(predicted, truth)[0, 1])
+      spearman = float(np.corrcoef(*ranks)[0, 1])
     return {
-      'loss': float(losses.mean()),
+      'loss': float(losses.mean(dtype=np.float64)),
       'rmse': float(np.sqrt((errors**2).mean())),
       'mae': float(abs(errors).mean()),
-      'pearson': float(pearson),
-      'spearman': float(spearman),
+      'pearson': pearson,
+      'spearman': spearman,
     }
 
   def host_losses(self, logits, labels, smoothing=0.0):

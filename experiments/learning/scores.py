@@ -31,7 +31,7 @@ def scores(losses: np.ndarray, confusion: np.ndarray) -> dict[str, float]:
   scale = (count**2 - predicted @ predicted) * (count**2 - actual @ actual)
   covariance = hits * count - predicted @ actual
   return {
-    'loss': float(losses.mean()),
+    'loss': float(losses.mean(dtype=np.float64)),
     'accuracy': float(hits / count),
     'macro_f1': float(f1[(actual > 0) | (predicted > 0)].mean()),
     'balanced_accuracy': float(recall[actual > 0].mean()),
@@ -39,8 +39,8 @@ def scores(losses: np.ndarray, confusion: np.ndarray) -> dict[str, float]:
   }
 
 
-def auroc(scores_of: np.ndarray, truth: np.ndarray) -> float:
-  """Mean over columns of the area under the ROC curve; 0.5 without any.
+def auroc(scores_of: np.ndarray, truth: np.ndarray) -> float | None:
+  """Mean over columns of the area under the ROC curve; None without any.
 
   The area is the probability that a text of a label has a greater score than
   one without it; columns of texts all with it, or all without it, are left out.
@@ -53,7 +53,7 @@ def auroc(scores_of: np.ndarray, truth: np.ndarray) -> float:
   negatives = len(truth) - positives
   has_both = (positives > 0) & (negatives > 0)
   if not has_both.any():
-    return 0.5
+    return None
   ranks = np.stack([ranked(column) for column in scores_of.T], axis=1)
   ranks = (ranks * truth).sum(axis=0)
   above = ranks - positives * (positives + 1) / 2

@@ -161,10 +161,12 @@ class Task:
       for values in (losses, correct, ones)
     )
 
-  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
+  def scores(self, outputs, labels: np.ndarray) -> dict[str, float | None]:
     """The metrics of a split, from its outputs and the labels of its texts."""
     del labels
-    losses, correct, counts = (values.sum() for values in outputs)
+    losses, correct, counts = (
+      values.sum(dtype=np.float64) for values in outputs
+    )
     return self.mean_metrics(losses / max(counts, 1), correct / max(counts, 1))
 
   def mean_metrics(self, loss, accuracy) -> dict:

@@ -37,7 +37,7 @@ class Evaluation:
   """
 
   step: int
-  metrics: Mapping[str, float]
+  metrics: Mapping[str, float | None]
   workdir: str
   params: Callable[[], Mapping[str, Any]]
 
@@ -70,7 +70,7 @@ def call(
   function: Callable[[Evaluation], Any],
   group: Group,
   step: int,
-  scores: list[dict[str, float]],
+  scores: list[dict[str, float | None]],
   params,
 ) -> None:
   """Calls a function for each trial that has not diverged, on process 0.

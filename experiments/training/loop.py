@@ -33,7 +33,7 @@ def train(
   state: State,
   loaded: loading.Data,
   signals: Signals,
-) -> list[dict[str, float] | None]:
+) -> list[dict[str, float | None] | None]:
   """Trains to the end; returns the test scores of each best State.
 
   They are None for a trial that diverged.
@@ -95,7 +95,7 @@ def _evaluated(
   split: str,
   params,
   fits: list[dict[str, Any]] | None = None,
-) -> list[dict[str, float]]:
+) -> list[dict[str, float | None]]:
   """The metrics of a split, of each trial; raises as loading.Data.scores.
 
   Args:
@@ -107,7 +107,7 @@ def _evaluated(
   measures = [call.label for call in train.measures]
   rows = train.eval_batch_size
 
-  def scores_of(examples, rows, padded) -> list[dict[str, float]]:
+  def scores_of(examples, rows, padded) -> list[dict[str, float | None]]:
     of_trials = _outputs(group, signals, params, examples, rows, padded)
     fits_of = fits or itertools.repeat({})
     scores = []

@@ -54,7 +54,8 @@ class Checkpoints:
 
   Attributes:
     directory: holds a folder for each step.
-    scores: the validation metric that selects the best checkpoint, by step.
+    scores: the validation metric that selects the best checkpoint, by step;
+      None where it was undefined.
     common: a step that other runs of the group resume from; it is kept.
   """
 
@@ -70,7 +71,7 @@ class Checkpoints:
     Each checkpoint has the identity of its run; without one, those of any run
     are read only. `best` is max or min of the scores, if there are any.
     """
-    self.scores: dict[int, float] = {}
+    self.scores: dict[int, float | None] = {}
     self.common: int | None = None
     self._workdir = os.path.abspath(workdir)
     self._settings, self._run, self._best = settings, run, best
@@ -105,12 +106,16 @@ class Checkpoints:
     return sorted(self._manager.all_steps())
 
   def best(self, steps: list[int] | None = None) -> int | None:
-    """The best of these or all steps, the latest on ties; None: no scores."""
+    """The best of these or all steps, the latest on ties; None: no scores.
+
+    A score that was undefined is worse than any other.
+    """
     steps = self.steps() if steps is None else steps
     there = {step: self.scores[step] for step in steps if step in self.scores}
     if not there or self._best is None:
       return None
-    score = self._best(there.values())
+    known = [score for score in there.values() if score is not None]
+    score = self._best(known) if known else None
     return max(step for step in there if there[step] == score)
 
   def save(self, state) -> None:
@@ -314,7 +319,7 @@ def _checksums(tree) -> dict[str, int]:
     if getattr(leaf, 'is_fully_addressable', True) or leaf.is_fully_replicated
   }
   return {
-    name: zlib.crc32(np.ascontiguousarray(array).view(np.uint8))
+    name: zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data)
     for name, array in whole.items()
   }
 

@@ -43,13 +43,15 @@ class MetricWriter:
       _write_rows(self._path, rows)
       self._curves = curves.Curves(workdir, config, start + 1)
 
-  def write(self, step: int, row: Mapping[str, float]) -> None:
+  def write(self, step: int, row: Mapping[str, float | None]) -> None:
     """Writes the metrics of a step, or adds them to its row.
 
-    Diverged if one is not finite; the row is written nevertheless.
+    Those that are None are undefined on the data. Diverged if one is not
+    finite; the row is written nevertheless.
     """
-    broken = [name for name, value in row.items() if not math.isfinite(value)]
-    # JSON has no NaN: null marks a metric that was not finite.
+    known = {name: value for name, value in row.items() if value is not None}
+    broken = [name for name in known if not math.isfinite(known[name])]
+    # JSON has no NaN: null marks a metric that was not finite, too.
     shown = {name: None if name in broken else row[name] for name in row}
     if self.last.get('step') == step:
       # An evaluation that was interrupted is rerun on resume.
@@ -69,10 +71,11 @@ class MetricWriter:
     names = self.last if self.last.get('step') == step else ()
     return any(name.startswith('validation/') for name in names)
 
-  def plot(self, step: int, row: Mapping[str, float]) -> None:
+  def plot(self, step: int, row: Mapping[str, float | None]) -> None:
     """Adds a point to each of the curves of `row`, and no line to the file."""
+    known = {name: value for name, value in row.items() if value is not None}
     if self._curves is not None:
-      self._curves.add(row, step)
+      self._curves.add(known, step)
 
   def sync(self) -> None:
     """Flushes the rows to disk; call it before a checkpoint is saved."""
@@ -97,14 +100,16 @@ class Progress:
     """Starts measuring speed at a step; call it after compilation."""
     self._since = (time.perf_counter(), step)
 
-  def show(self, step: int, rows: list[Mapping[str, float]]) -> dict:
+  def show(self, step: int, rows: list[Mapping[str, float | None]]) -> dict:
     """Prints the means over all rows; returns steps_per_second."""
     now = time.perf_counter()
     then, before = self._since
-    shown = [
-      f'{name} {statistics.fmean(row[name] for row in rows):.4g}'
-      for name in rows[0]
-    ]
+    shown = []
+    for name in rows[0]:
+      values = [row[name] for row in rows]
+      known = [value for value in values if value is not None]
+      mean = f'{statistics.fmean(known):.4g}' if known else 'undefined'
+      shown.append(f'{name} {mean}')
     if len(rows) > 1:
       shown.insert(0, f'means of {len(rows)} trials:')
     rates = {}
@@ -131,16 +136,18 @@ def read_rows(path: str) -> list[dict[str, Any]]:
     raise UserError(f'{path} has a line that is not JSON: {error}') from error
 
 
-def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
-  """A validation metric by step."""
+def scores(
+  path: str, metric: str, until: float = math.inf
+) -> dict[int, float | None]:
+  """A validation metric by step; None where it was undefined."""
   return {
     step: values[metric]
     for step, values in evaluations(path).items()
-    if values.get(metric) is not None and step <= until
+    if metric in values and step <= until
   }
 
 
-def evaluations(path: str) -> dict[int, dict[str, float]]:
+def evaluations(path: str) -> dict[int, dict[str, float | None]]:
   """Metrics on validation, by step."""
   of_steps = {}
   prefix = 'validation/'

@@ -151,6 +151,10 @@ def test_scores_of_classes_are_those_of_scikit_learn(seed):
     'auroc': metrics.roc_auc_score(labels, binary, multi_class='ovr'),
   }
   assert scores == pytest.approx(expected)
+  # Scores of training and of calibrated logits are the same, AUROC included.
+  fitted = Classify().fitted([{'temperature': 3.5}])
+  calibrated = fitted.scores((np.ones(len(labels)), logits / 3.5), labels)
+  assert calibrated == pytest.approx(expected)
   # Classes that do not occur do not count.
   confusion = confusion_matrix(labels, called, count + 2)
   more = of_classes(np.ones(1), confusion)['macro_f1']
@@ -213,11 +217,17 @@ def test_scores_of_numbers_are_in_the_units_of_the_data():
     assert scores[name] == pytest.approx(correlation.statistic)
 
 
-def test_equal_numbers_have_no_correlation_and_no_nan():
-  """Which would end a run as diverged."""
+def test_of_one_class_no_auroc_is_defined():
+  logits = np.random.default_rng(0).normal(size=(9, 2))
+  scores = Classify().scores((np.ones(9), logits), np.ones(9, np.int32))
+  assert scores['auroc'] is None
+
+
+def test_equal_numbers_have_no_correlation():
+  """As SciPy says, and no NaN, which would end a run as diverged."""
   values = np.full((9, 1), 3.0)
   scores = Regression().scores((np.ones(9), values), np.arange(9.0))
-  assert (scores['pearson'], scores['spearman']) == (0.0, 0.0)
+  assert (scores['pearson'], scores['spearman']) == (None, None)
 
 
 def test_reliability_is_the_calibration_curve_of_scikit_learn():

@@ -79,6 +79,22 @@ def test_the_newest_and_the_best_are_kept(tmp_path, metric, scores, best, kept):
     assert folder.best() == best
 
 
+@pytest.mark.parametrize(
+  ('scores', 'best'),
+  [
+    ({1: 0.2, 2: None, 3: None}, 1),
+    ({1: None, 2: 0.2, 3: 0.1}, 2),
+    ({1: None, 2: None}, 2),
+    ({1: None, 2: -3.0}, 2),
+  ],
+)
+def test_an_undefined_score_is_worse_than_any_other(tmp_path, scores, best):
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
+  folder.scores |= scores
+  assert folder.best([1, 2, 3]) == best
+  folder.close()
+
+
 def test_a_saved_state_is_a_copy(tmp_path):
   """The next step may overwrite the buffers while the save continues."""
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
