@@ -81,18 +81,22 @@ def _modules_as_noted(path: str) -> Iterator[None]:
     yield
 
 
-def say_changed(path: str) -> None:
+def say_changed(path: str) -> list[str]:
   """Says, once, which modules have changed since a run, or a sweep, noted them.
 
-  A UserError says which one is gone.
+  Returns their classes, as the config names them. A UserError says which module
+  is gone.
   """
+  changed = []
   for name, (file, digest) in read_json(path, _MODULES, {}).items():
     now, digest_now = modules.source(name)
     if digest_now != digest:
+      changed.append(name)
       _warn(
         f'{now}, or a module beside it, is not as it was when {path} began '
         f'with {file}'
       )
+  return changed
 
 
 @functools.cache

@@ -152,6 +152,8 @@ def _result(
 ) -> dict[str, Any]:
   """The result of a run that is done, which is then in its status."""
   result = {'split': 'test', **scores, 'workdir': buckets.origin(workdir.path)}
+  if changed := stored.say_changed(workdir.path):
+    result['changed_while_training'] = changed
   workdir.set_status(
     'DONE',
     program.settings.train.steps,

@@ -177,8 +177,8 @@ def open_workdir(
   """Creates the folder if needed, and counts this attempt of a run.
 
   A process that writes must hold the lock of the folder. Files, content by
-  name, are written unless they exist. `shared_by` runs train at once in this
-  process.
+  name, are written unless they exist, and config.json in any case, since some
+  keys may change. `shared_by` runs train at once in this process.
   """
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)
@@ -190,7 +190,7 @@ def open_workdir(
   for name in filter(_TEMPORARY.fullmatch, os.listdir(path)):
     os.remove(workdir.file(name))
   for name, text in files.items():
-    if not os.path.exists(workdir.file(name)):
+    if name == 'config.json' or not os.path.exists(workdir.file(name)):
       write_atomic(workdir.file(name), text + '\n')
   return workdir
 

@@ -16,6 +16,7 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 
 from configs import default
+from experiments.command import modules
 from experiments.command.errors import Diverged, Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding
@@ -23,12 +24,23 @@ from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.learning import steps
 from experiments.settings import settings as settings_lib
+from experiments.settings import stored
 from experiments.training import compiled, evaluation
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
 from experiments.workdir import workdir as workdir_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
+
+
+OWN = """
+import dataclasses
+from selfattn.positions.rotary import Rotary
+
+@dataclasses.dataclass(frozen=True)
+class Mine(Rotary):
+  pass
+"""
 
 
 class StopAt(Signals):
@@ -200,6 +212,25 @@ def test_a_finished_run_returns_its_result_and_changes_nothing(uninterrupted):
   config.train.log_every = 5
   assert run_lib.run(config, str(path), Signals()) == result
   assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
+
+
+def test_a_workdir_says_what_was_run_last(tmp_path, monkeypatch):
+  """A key that may change, and a class that has changed since the run began."""
+  monkeypatch.setattr(modules, '_folders', [])
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+  monkeypatch.chdir(tmp_path)
+  file, path = tmp_path / 'changing_of_tests.py', str(tmp_path / 'run')
+  file.write_text(OWN)
+  config = make_small_config()
+  config.model.position = 'changing_of_tests:Mine'
+  config.train.log_every = 3
+  with pytest.raises(Interrupted):
+    run_lib.run(config, path, StopAt(6))
+  file.write_text(OWN + '# changed')
+  config.train.log_every = 2
+  result = run_lib.run(config, path, Signals())
+  assert result['changed_while_training'] == ['changing_of_tests:Mine']
+  assert stored.read_settings(path).train.log_every == 2
 
 
 def test_another_config_in_the_same_workdir_is_refused(uninterrupted):
