@@ -43,6 +43,7 @@ from experiments.training import (
   build,
   callbacks,
   compiled,
+  published_params,
   sources,
 )
 
@@ -219,7 +220,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
         shapes[program] = _shapes(spec.settings, loaded[source])
       params = shapes[program]
       spec.settings.optimizer.check_parameters(params)
-      sources.check(spec.settings, params)
+      published_params.check(spec.settings, params)
       counts[spec.index] = build.count_parameters(params)
     except (UserError, ValueError) as error:
       wrong.append((spec.index, spec.overrides, error))

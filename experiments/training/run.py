@@ -23,6 +23,7 @@ from experiments.training import (
   groups,
   loop,
   published_exports,
+  published_params,
   sources,
 )
 from experiments.workdir import buckets, locks
@@ -77,7 +78,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     settings.optimizer.check_parameters(program.template.params)
     if not status.get('step'):
       params = program.template.params
-      processes.together(lambda: sources.check(settings, params))
+      processes.together(lambda: published_params.check(settings, params))
     runs = [(config.to_dict(), settings, path)]
     (result,) = run_group(runs, loaded, program, signals)
     assert result is not None, 'a run alone ends with a result or an error'

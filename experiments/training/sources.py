@@ -1,27 +1,24 @@
 """What a new run begins with: the parameters of another run, or vectors.
 
-config.train.init_from names a run, whose vocabulary the new run has;
-config.model.pretrained names a published model. This is the only place that may
-load a checkpoint in part. config.model.embeddings gives the vectors of words.
+config.train.init_from names a run, whose vocabulary the new run has. This is
+the only place that may load a checkpoint in part. config.model.pretrained names
+a published model, and config.model.embeddings gives the vectors of words.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import glob
 import os
-import re
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.command.errors import UserError, at
 from experiments.command.log import log
-from experiments.data import encoding, loading, published
+from experiments.data import encoding, loading
 from experiments.data.vectors import Vectors
 from experiments.data.vocabularies import (
   SEPARATOR,
@@ -30,27 +27,14 @@ from experiments.data.vocabularies import (
   add_separator,
 )
 from experiments.learning.steps import TOKEN_TABLE
-from experiments.settings import open_models, stored
+from experiments.settings import stored
 from experiments.settings.settings import Settings
+from experiments.training import published_params, taken
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import leaves
-from selfattn import pretrained
-from selfattn.pretrained import Model
-from selfattn.pretrained.tensors import check as check_tensors
-from selfattn.pretrained.tensors import (
-  check_complete,
-  check_constants,
-  merged,
-  read,
-  unexpected,
-)
-from selfattn.pretrained.tensors import sources as parameter_sources
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
-_BLOCK = re.compile(r'\bblock_\d+\b')
-# Parameters with an output for each label, on the last axis.
-_OUTPUTS = {'head/kernel', 'head/bias'}
 # If the same files were split in another way, the first run may have trained
 # on test texts of the second.
 _FILES = ('data.source', 'data.text.train')
@@ -186,7 +170,7 @@ def first_params(
   if settings.train.init_from:
     return _of_run(params, settings, workdir)
   if settings.model.pretrained:
-    return _of_published(params, settings.model, workdir)
+    return published_params.of_published(params, settings.model, workdir)
   if vectors is None:
     return params
   table = jnp.asarray(leaves(params)[_TABLE])
@@ -211,149 +195,18 @@ def _of_run(params, settings: Settings, workdir: str):
     names = leaves(params)
     if settings.data.pair_length:
       source[_TABLE] = _with_separator(source[_TABLE], names[_TABLE])
-    taken, skipped = {}, []
+    matching, skipped = {}, []
     for name in names | source:
       reason = _mismatch(name, names, source, labels == ours)
       if reason:
         skipped.append(f'{name} ({reason})')
       else:
-        taken[name] = source[name]
-    if not taken:
+        matching[name] = source[name]
+    if not matching:
       some = '; '.join(skipped[:10])
       raise UserError(f'none of its parameters matches: {some}')
-  _log_taken(f'step {step} of {place}', list(taken), skipped)
-  return _with(params, taken)
-
-
-def _log_taken(place: str, taken: list[str], skipped: list[str]) -> None:
-  log(f'loaded parameters from {place}: {", ".join(_by_block(taken, skipped))}')
-  log(f'skipped parameters: {", ".join(skipped) or "none"}')
-
-
-def _by_block(taken: list[str], skipped: list[str]) -> list[str]:
-  """Names; those that all blocks have are one, since there may be hundreds."""
-  some = {_BLOCK.sub('block_*', name).split(' ')[0] for name in skipped}
-  named = {}
-  for name in taken:
-    of_all = _BLOCK.sub('block_*', name)
-    named[name if of_all in some else of_all] = None
-  return list(named)
-
-
-def check(settings: Settings, params) -> None:
-  """UserError for parameters that config.model.pretrained does not fit.
-
-  Args:
-    params: nested shapes.
-  """
-  if name := settings.model.pretrained:
-    with _of_folder(name):
-      _fitting(settings.model, params)
-
-
-def _fitting(model, params) -> tuple[Model, dict, dict]:
-  """(choices, sources, tensors) of a published model that fits parameters.
-
-  ValueError for a tensor of a wrong shape or type, and for one of the layers
-  that would not be used.
-  """
-  folder = published.folder(model.pretrained)
-  chosen = pretrained.read_model(folder)
-  tensors = merged(chosen, pretrained.read_tensors(folder))
-  theirs = {name for of_layer in chosen.position for name in of_layer}
-  if theirs != {call.name for of_layer in model.position for call in of_layer}:
-    # The parameters of another method may have the same names.
-    rows = {p: r for p, r in chosen.rows.items() if '/position' not in p}
-    chosen = dataclasses.replace(chosen, rows=rows)
-  sources = parameter_sources(chosen, params, tensors)
-  for path in _OUTPUTS & sources.keys():
-    # An output for each label, of which there may be another number.
-    (name,) = sources[path].names
-    outputs = tensors[name].shape[:1] if name in tensors else None
-    if outputs != leaves(params)[path].shape[-1:]:
-      del sources[path]
-  changed = open_models.changed(model, chosen)
-  try:
-    check_tensors(sources, params, tensors)
-    check_constants(chosen, tensors)
-  except ValueError as error:
-    raise ValueError(
-      f'{error}; given: {changed}' if changed else error
-    ) from None
-  usual = pretrained.abstract_params(pretrained.module(chosen, head='none'))
-  layers = parameter_sources(chosen, usual, tensors)
-  check_complete(layers, tensors)
-  left = [
-    path
-    for path, source in layers.items()
-    if path.startswith('encoder/block_')
-    and '/position/' not in path
-    and path not in sources
-    and source.names[0] in tensors
-  ]
-  if left:
-    raise ValueError(
-      f'{layers[left[0]].names[0]} and {len(left) - 1} more weights of layers '
-      f'would not be used, with {changed}; leave such a key out'
-    )
-  return chosen, sources, tensors
-
-
-def _of_published(params, model, workdir: str):
-  """Parameters, with those of a published model; logs which are loaded."""
-  with _of_folder(model.pretrained):
-    chosen, sources, tensors = _fitting(model, params)
-    theirs = pretrained.read_labels(published.folder(model.pretrained))
-  order = _order(loading.read_facts(workdir)['labels'], theirs)
-  if order is None:
-    for path in _OUTPUTS & sources.keys():
-      del sources[path]
-  put = _placed_as(leaves(params))
-
-  def place(path, array):
-    return put(path, array[..., order] if path in _OUTPUTS else array)
-
-  values = dict(read(sources, params, tensors, place))
-  skipped = [
-    *(f'{p} (not in that model)' for p in leaves(params) if p not in values),
-    *(f'{n} (not in this model)' for n in unexpected(chosen, sources, tensors)),
-  ]
-  _log_taken(model.pretrained, list(values), skipped)
-  merged = [values.get(name, leaf) for name, leaf in leaves(params).items()]
-  return jax.tree.unflatten(jax.tree.structure(params), merged)
-
-
-def _order(ours: list[str], theirs: list[str]) -> list[int] | None:
-  """Indices of our labels among those of a classifier; None: it has others.
-
-  Names that no one has chosen, LABEL_0 and so on, are ours in our order.
-  """
-  if all(name == f'LABEL_{index}' for index, name in enumerate(theirs)):
-    return list(range(len(ours)))
-  if sorted(ours) != sorted(theirs):
-    return None
-  return [theirs.index(name) for name in ours]
-
-
-def _placed_as(drawn):
-  """A function that puts an array where the drawn one is."""
-
-  def place(path, array):
-    leaf = drawn[path]
-    if not isinstance(leaf, jax.Array):
-      return array
-    return jax.device_put(array.astype(leaf.dtype), leaf.sharding)
-
-  return place
-
-
-@contextlib.contextmanager
-def _of_folder(name: str) -> Iterator[None]:
-  """Turns what a published model raises into a UserError."""
-  try:
-    yield
-  except ValueError as error:
-    raise UserError(f'config.model.pretrained = {name!r}: {error}') from None
+  taken.say(f'step {step} of {place}', list(matching), skipped)
+  return _with(params, matching)
 
 
 def _with_separator(table, leaf):
@@ -381,14 +234,9 @@ def _mismatch(name: str, ours, theirs, has_same_labels: bool) -> str | None:
 
 def _with(params, values: dict[str, Any]):
   """Parameters with other values by name, each where it was."""
-
-  before = leaves(params)
-  put = _placed_as(before)
-  merged = [
-    put(name, np.asarray(values[name])) if name in values else leaf
-    for name, leaf in before.items()
-  ]
-  return jax.tree.unflatten(jax.tree.structure(params), merged)
+  put = taken.placed_as(leaves(params))
+  placed = {name: put(name, np.asarray(x)) for name, x in values.items()}
+  return taken.replaced(params, placed)
 
 
 def vectors_of(settings: Settings, workdir: str) -> Vectors | None:

@@ -14,7 +14,7 @@ from experiments.data import encoding, loading
 from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings.settings import from_config
-from experiments.training import compiled, sources
+from experiments.training import compiled, sources, taken
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
 
@@ -76,8 +76,8 @@ def test_parameters_that_match_are_loaded_and_the_rest_is_named(
 
 
 def test_parameters_of_all_blocks_are_one_word_in_the_log():
-  taken = ['embed/embedding', 'block_0/a', 'block_1/a', 'block_0/b']
-  found = sources._by_block(taken, ['block_1/b (not in that model)', 'c'])
+  names = ['embed/embedding', 'block_0/a', 'block_1/a', 'block_0/b']
+  found = taken._by_block(names, ['block_1/b (not in that model)', 'c'])
   assert found == ['embed/embedding', 'block_*/a', 'block_0/b']
 
 
