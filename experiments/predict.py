@@ -12,11 +12,13 @@ r"""Predicts labels or numbers for texts with a trained run, or several.
 A row of input is a line, a JSON object, or a row of a table. Each row has one
 line of output. With --json, the line is an object with all values of the row,
 `prediction` and `probabilities`. Otherwise it has label, probability and the
-values of the row, separated by tabs, and one JSON object follows all rows. An
-empty text has no label: null, or (empty). Answers come in the order of the
-rows, as soon as they are known. Memory does not grow with their number, unless
-the input is one JSON array. The answers of several runs, an ensemble, are
-averaged. One process reads, computes and prints.
+values of the row, separated by tabs, and one JSON object follows all rows. Of
+classify_tokens, the prediction has a class for each word, and JSON also `spans`
+of words, if classes are such as B-PER. An empty text has no label: null, or
+(empty). Answers come in the order of the rows, as soon as they are known.
+Memory does not grow with their number, unless the input is one JSON array. The
+answers of several runs, an ensemble, are averaged. One process reads, computes
+and prints.
 
 A language model, a run of next_token, continues a text:
 
@@ -99,12 +101,13 @@ def load(
 
 def _check_task(task: Call, path: str) -> None:
   """UserError unless a task answers texts."""
+  from experiments.learning.classify_tokens import ClassifyTokens
   from experiments.learning.text_tasks import TextTask
 
-  if not issubclass(task.entry, TextTask):
+  if not issubclass(task.entry, TextTask | ClassifyTokens):
     raise UserError(
       f'{path} was trained on config.task = {task}, which predicts '
-      'tokens, or their classes, and no label of a text; use '
+      'tokens and no label of a text; use '
       'experiments.evaluate for its scores on a split, experiments.inspect '
       '--text for its attention'
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from experiments.data.vocabularies import (
 
 # Warn if a greater part of the tokens of a split is unknown.
 _MANY_UNKNOWN = 0.1
+_WORD = re.compile(r'\S+')
 
 
 def read_tokenizer(workdir: str):
@@ -84,6 +86,31 @@ def token_ids(
   tokenizer.encode_special_tokens = True
   encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=special)
   return _concatenated([one.ids for one in encoded])
+
+
+def word_begins(
+  tokenizer, texts: Sequence[str], max_length: int
+) -> list[np.ndarray]:
+  """Whether each token of a text is the first of a word, for each text.
+
+  Words are what white space separates. Texts with special tokens are truncated,
+  as `special_ids` truncates them, and others are not.
+  """
+  special = tokenizer.num_special_tokens_to_add(False)
+  tokenizer.encode_special_tokens = True
+  if special:
+    tokenizer.enable_truncation(max_length)
+  # With offsets, which the fast function does not have.
+  encoded = tokenizer.encode_batch(texts)
+  tokenizer.no_truncation()
+  begins = []
+  for text, one in zip(texts, encoded, strict=True):
+    words = np.array([match.start() for match in _WORD.finditer(text)])
+    # Offsets of special tokens are 0, and a token may begin with a space.
+    offsets = one.offsets if len(one.ids) > special else []
+    ends = np.array([end for _, end in offsets])
+    begins.append(np.diff(np.searchsorted(words, ends), prepend=0) > 0)
+  return begins
 
 
 def special_ids(
@@ -177,11 +204,13 @@ def tokens(
   rows: Rows,
   tokenizer,
   settings: DataSettings,
+  has_words: bool = False,
 ) -> Arrays:
   """The tokens of all rows: `tokens`, `offsets` as of texts, `unknown` counts.
 
   Rows with special tokens are truncated to settings.max_length, and
-  `is_truncated` says which are. The key is that of the rows.
+  `is_truncated` says which are. If it `has_words`, `begins` says which tokens
+  are the first of a word. The key is that of the rows.
   """
   import tokenizers
 
@@ -205,6 +234,9 @@ def tokens(
         more['is_truncated'] = is_truncated
       else:
         ids, lengths = token_ids(tokenizer, texts)
+      if has_words:
+        begins = word_begins(tokenizer, texts, settings.max_length)
+        more['begins'] = np.concatenate(begins)
       text_of = np.repeat(np.arange(len(texts)), lengths)
       is_unknown = ids == (-1 if unknown_id is None else unknown_id)
       unknown = np.bincount(text_of[is_unknown], minlength=len(texts))
@@ -222,6 +254,8 @@ def tokens(
   of_ids: list = [tokenizer.to_str(), tokenizers.__version__]
   if is_special:
     of_ids.append(settings.max_length)
+  if has_words:
+    of_ids.append('begins')
   return store.arrays('tokens', [key, of_ids], make)
 
 

@@ -204,6 +204,47 @@ class Lines(_Text):
       yield row if line.strip() else None
 
 
+@dataclasses.dataclass(frozen=True)
+class Conll(_Text):
+  """A token on each line, with its label in the last column of several.
+
+  White space separates columns, a blank line texts; lines of -DOCSTART- are
+  left out (Tjong Kim Sang and De Meulder 2003). A text is its tokens with
+  spaces between them, and so is its label.
+
+  Attributes:
+    token: column of the token, from 0.
+    label: column of the label; -1: the last one.
+  """
+
+  has_columns = False
+  token: int = 0
+  label: int = -1
+
+  def parse(self, text, columns) -> Iterator[dict]:
+    for has_tokens, lines in itertools.groupby(text, _has_token):
+      if has_tokens:
+        fields = [line.split() for line in lines]
+        places = (self.token, self.label)[: len(columns)]
+        yield {
+          name: ' '.join(self._field(of_line, place) for of_line in fields)
+          for name, place in zip(columns, places, strict=True)
+        }
+
+  def _field(self, fields: list[str], place: int) -> str:
+    # Of a line without columns, the last one is the token.
+    if place >= len(fields) or (place < 0 and len(fields) == 1):
+      raise InvalidRow(
+        f'the line {" ".join(fields)!a:.200} of a token has {len(fields)} '
+        'columns; correct it, or change config.data.text.format'
+      )
+    return fields[place]
+
+
+def _has_token(line: str) -> bool:
+  return bool(line.strip()) and not line.startswith('-DOCSTART-')
+
+
 def named(entry: str) -> tuple[str, str]:
   """(name, rest) of `name=rest`; the rest may be empty.
 
@@ -266,6 +307,7 @@ FORMATS: dict[str, type[Format]] = {
   'json': Json,
   'parquet': arrow_tables.Parquet,
   'lines': Lines,
+  'conll': Conll,
   'class_files': ClassFiles,
   'class_folders': ClassFolders,
   'hub': arrow_tables.Hub,

@@ -26,7 +26,7 @@ from experiments.data.rows import Row, Rows
 from experiments.data.selection import read_facts
 from experiments.data.store import Arrays, Store, default_folder, digest
 from experiments.data.text_files import Text
-from experiments.data.token_labels import TokenLabels, check_aligned
+from experiments.data.token_labels import TokenLabels, check_words, of_tokens
 from experiments.data.vocabularies import Vocabulary
 
 Splits = dict[str, np.ndarray]
@@ -111,7 +111,8 @@ def load(
     tokenizer = encoding.vocabulary(
       store, rows, chosen, settings.vocabulary, source
     )
-  arrays = encoding.tokens(store, key, rows, tokenizer, settings)
+  has_words = isinstance(reader, TokenLabels)
+  arrays = encoding.tokens(store, key, rows, tokenizer, settings, has_words)
   if is_new:
     _warn(chosen.problems, arrays, chosen.splits)
   files = {
@@ -206,7 +207,8 @@ def load_file(
     of_labels = ' of a label of the run' if known.names else ''
     raise UserError(f'--file={name} has no text{of_labels}')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
-  arrays = encoding.tokens(store, key, rows, tokenizer, settings)
+  has_words = isinstance(reader, TokenLabels)
+  arrays = encoding.tokens(store, key, rows, tokenizer, settings, has_words)
   _warn(problems, arrays, splits)
   parts = Tokenised(rows, arrays, splits, tokenizer)
   return _data(parts, settings, reader, known, {})
@@ -268,22 +270,19 @@ def _data(
   rows, arrays, most = parts.rows, parts.arrays, settings.max_length
   values, _ = reader.values(rows.names, label_facts.names)
   values = reader.learned(values, label_facts)
-  examples = {}
+  examples, begins = {}, arrays.get('begins')
   for split, chosen in parts.splits.items():
     starts, ends = arrays['offsets'][chosen], arrays['offsets'][chosen + 1]
     lengths = (ends - starts).astype(np.int32)
-    if isinstance(reader, TokenLabels):
-      check_aligned(rows, chosen, lengths)
     is_truncated = lengths > most
     if 'is_truncated' in arrays:
       is_truncated = arrays['is_truncated'][chosen]
     encoding.log_truncated(is_truncated, most, f'{split} texts')
-    examples[split] = Examples(
-      arrays['tokens'],
-      starts,
-      np.minimum(lengths, most),
-      values[rows.labels[chosen]],
-    )
+    lengths, labels = np.minimum(lengths, most), values[rows.labels[chosen]]
+    if begins is not None:
+      check_words(rows, chosen, begins, arrays['offsets'], is_truncated)
+      labels = of_tokens(labels, begins, starts, lengths)
+    examples[split] = Examples(arrays['tokens'], starts, lengths, labels)
   longest = max(int(e.lengths.max(initial=0)) for e in examples.values())
   # The first split: train, or that of another file.
   first = next(iter(examples.values()))

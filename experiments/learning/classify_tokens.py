@@ -1,4 +1,4 @@
-"""The class of some tokens of each text."""
+"""The class of some words of each text, and spans of words."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import dataclasses
 from typing import ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples
 from experiments.data.labels import Labels
 from experiments.data.token_labels import TokenLabels
-from experiments.learning import reports
+from experiments.learning import reports, spans
+from experiments.learning import scores as scores_lib
 from experiments.learning.reports import Report, Table
 from experiments.learning.tasks import Targets, Task
 from selfattn.dropout import Bits
@@ -21,9 +24,11 @@ from selfattn.heads import EmbeddingHead, TokenHead
 
 @dataclasses.dataclass(frozen=True)
 class ClassifyTokens(Task):
-  """One class for each token that has a label; loss and accuracy are of these.
+  """One class for each word that has a label; loss and accuracy are of these.
 
-  Sequence labelling, and answers of a text with more than one token.
+  Sequence labelling, and answers of a text with more than one word. The first
+  token of a word has its class. Classes such as B-PER, I-PER and O are parts of
+  spans, which have an F1 of their own.
 
   Attributes:
     tied: whether classes are tokens of the vocabulary, whose logits are matmuls
@@ -31,6 +36,7 @@ class ClassifyTokens(Task):
   """
 
   tied: bool = False
+  metrics: ClassVar = {'accuracy': max, 'loss': min, 'span_f1': max}
   labels: ClassVar[Labels | None] = TokenLabels()
 
   def __post_init__(self):
@@ -62,16 +68,79 @@ class ClassifyTokens(Task):
       return EmbeddingHead(self.label_ids, parent=None)
     return TokenHead(num_labels, parent=None)
 
+  def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
+    """Also (texts, labelled words): 1 + the class of each, 0 where none is."""
+    classes = jnp.argmax(logits, axis=-1) + 1
+    predicted = jnp.where(targets.weights > 0, classes, 0)
+    return *super().outputs(logits, targets), predicted
+
+  def scores(self, outputs, labels):
+    *sums, predicted = outputs
+    counts = self._of_spans(predicted, labels)
+    hits, called, actual = counts.sum(axis=0) if len(counts) else (0, 0, 0)
+    span_f1 = float(2 * hits / (called + actual)) if called + actual else None
+    return super().scores(sums, labels) | {'span_f1': span_f1}
+
+  def classes_of(self, predicted: np.ndarray) -> list[list[str]]:
+    """The predicted class of each labelled word of each text."""
+    names = np.array(['', *self.facts.names], object)
+    return [names[row[row > 0].astype(int)].tolist() for row in predicted]
+
+  def spans_of(self, text: str, classes: list[str]) -> list[dict] | None:
+    """Spans of the words of a text as JSON; None: classes are of no spans."""
+    if not spans.are_parts(self.facts.names):
+      return None
+    words = text.split()
+    return [
+      span._asdict() | {'text': ' '.join(words[span.begin : span.end])}
+      for span in spans.of_words(classes)
+    ]
+
+  def _of_spans(self, predicted, labels) -> np.ndarray:
+    """Spans that are right, predicted and true, (labels of spans, 3)."""
+    if not spans.are_parts(self.facts.names):
+      return np.zeros((0, 3), int)
+    kinds = self._kinds()
+    counts = np.zeros((len(kinds), 3), int)
+    pairs = zip(
+      self.classes_of(predicted),
+      self.classes_of(labels[..., 1] + 1),
+      strict=True,
+    )
+    for of_text in pairs:
+      called, actual = (set(spans.of_words(classes)) for classes in of_text)
+      for column, found in enumerate((called & actual, called, actual)):
+        for span in found:
+          counts[kinds.index(span.label), column] += 1
+    return counts
+
+  def _kinds(self) -> list[str]:
+    """The labels of spans."""
+    parts = [name.partition('-')[2] for name in self.facts.names if name != 'O']
+    return sorted(set(parts))
+
   def report(self, outputs, raw, examples: Examples) -> Report:
-    """The metrics of a split, and the mean accuracy of texts by length."""
+    """The metrics of a split, those of classes and spans, and by length."""
     del raw
+    *_, correct, counts, predicted = outputs
     measured = self.scores(outputs, examples.labels)
     table = Table(list(measured), [list(measured.values())])
-    _, correct, counts = outputs
     has_labels = counts > 0
     if not has_labels.any():
       return Report({}, [table])
     hits = correct[has_labels] / counts[has_labels]
-    report = reports.of_lengths(examples.lengths[has_labels], hits)
-    report.tables.insert(0, table)
+    truth = examples.labels[..., 1]
+    is_read = predicted > 0
+    confusion = scores_lib.confusion_matrix(
+      truth[is_read], predicted[is_read].astype(int) - 1, len(self.facts.names)
+    )
+    report = reports.of_confusion(self.facts.names, confusion)
+    of_spans = self._of_spans(predicted, examples.labels)
+    if len(of_spans):
+      parts = reports.of_counts(self._kinds(), of_spans)
+      report.values['spans'] = parts.values
+      report.tables += parts.tables
+    by_length = reports.of_lengths(examples.lengths[has_labels], hits)
+    report.values |= by_length.values
+    report.tables = [table, *report.tables, *by_length.tables]
     return report

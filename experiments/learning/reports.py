@@ -58,16 +58,32 @@ def of_classes(
   """
   predictions = logits.argmax(axis=-1)
   confusion = scores.confusion_matrix(labels, predictions, len(names))
+  report = of_confusion(names, confusion)
+  by_length = of_lengths(lengths, predictions == labels)
+  report.values |= by_length.values
+  report.tables += by_length.tables
+  return report
+
+
+def of_confusion(names: Sequence[str], confusion: np.ndarray) -> Report:
+  """Scores of each class, and the matrix of few classes."""
   counts = confusion.sum(axis=1)
   occurs = counts + confusion.sum(axis=0) > 0
   report = _of_each(names, scores.per_class(confusion), counts, occurs)
-  by_length = of_lengths(lengths, predictions == labels)
-  report.values |= by_length.values
   if len(names) <= _MOST:
     report.confusion = confusion
     report.values['confusion'] = confusion.tolist()
-  report.tables += by_length.tables
   return report
+
+
+def of_counts(names: Sequence[str], counts: np.ndarray) -> Report:
+  """Scores of each label.
+
+  Args:
+    counts: (labels, 3), how many are right, predicted and true.
+  """
+  parts, occurs = scores.precision_recall_f1(*counts.T), counts.sum(axis=1) > 0
+  return _of_each(names, parts, counts[:, 2], occurs)
 
 
 def of_lengths(lengths: np.ndarray, hits: np.ndarray) -> Report:

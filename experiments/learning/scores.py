@@ -92,7 +92,7 @@ def per_label(
   """Precision, recall and F1 of each label; 0 where one is undefined."""
   hits = (predicted & truth).sum(axis=0)
   called, actual = predicted.sum(axis=0), truth.sum(axis=0)
-  return _precision_recall_f1(hits, called, actual)
+  return precision_recall_f1(hits, called, actual)
 
 
 def per_class(
@@ -100,10 +100,11 @@ def per_class(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Precision, recall and F1 of each class; 0 where one is undefined."""
   predicted, actual = confusion.sum(axis=0), confusion.sum(axis=1)
-  return _precision_recall_f1(np.diag(confusion), predicted, actual)
+  return precision_recall_f1(np.diag(confusion), predicted, actual)
 
 
-def _precision_recall_f1(hits, predicted, actual):
+def precision_recall_f1(hits, predicted, actual):
+  """Precision, recall and F1 of each from counts; 0 where one is undefined."""
   precision = hits / np.maximum(predicted, 1)
   recall = hits / np.maximum(actual, 1)
   f1 = 2 * hits / np.maximum(predicted + actual, 1)

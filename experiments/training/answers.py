@@ -15,7 +15,7 @@ from experiments.data.formats import TEXT
 from experiments.data.text_files import Text
 
 # Keys of an answer beside those of its row.
-KEYS = ('prediction', 'probabilities')
+KEYS = ('prediction', 'probabilities', 'spans')
 
 
 def rows(values, trained: Text, file) -> Iterator[tuple[dict, Any]]:
@@ -100,11 +100,13 @@ def interruptible(windows: Iterator, signals: Signals) -> Iterator:
 
 
 def _json_line(row: dict, answer) -> str:
-  answered = zip(KEYS, (answer.label, answer.probabilities), strict=True)
+  answered = {'prediction': answer.label, 'probabilities': answer.probabilities}
+  if answer.spans is not None:
+    answered['spans'] = answer.spans
   # A date of a Parquet file is no JSON, nor is a number that is not finite.
   text = json.dumps(row, default=str)
   record = json.loads(text, parse_constant=lambda _: None)
-  return json.dumps(record | dict(answered), ensure_ascii=False)
+  return json.dumps(record | answered, ensure_ascii=False)
 
 
 def _label_cells(answer) -> tuple[str, str]:
@@ -113,7 +115,9 @@ def _label_cells(answer) -> tuple[str, str]:
   if label is None:
     return '(empty)', ''
   if probabilities is None:
-    return f'{label:.6g}', ''
+    # A class for each word, or a number.
+    is_list = isinstance(label, list)
+    return ' '.join(label) if is_list else f'{label:.6g}', ''
   labels = label if isinstance(label, list) else [label]
   shown = (f'{probabilities[label]:.4f}' for label in labels)
   return ', '.join(labels) or '(none)', ', '.join(shown)

@@ -18,7 +18,7 @@ from experiments.learning.tasks import Task
 from experiments.settings import parts
 from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
-from selfattn.heads import VocabularyHead
+from selfattn.heads import TokenHead, VocabularyHead
 from selfattn.kernels import platform_of
 
 
@@ -57,7 +57,11 @@ def model(
   encoder = parts.encoder(chosen, vocab_size, platform)
   parts.check_encoder(chosen, encoder, platform)
   token_head = made.head(vocab_size, num_classes)
-  heads = token_head and {settings.task.name: token_head}
+  name = settings.task.name
+  if chosen.pretrained and isinstance(token_head, TokenHead):
+    # As selfattn.pretrained calls it.
+    name = 'words'
+  heads = token_head and {name: token_head}
   if chosen.token_head and made.tied and isinstance(token_head, VocabularyHead):
     (call,) = chosen.token_head
     heads = {call.name: call.make(parent=None)}

@@ -84,10 +84,16 @@ def _gathered(outputs, size: int | None, count: int) -> tuple[np.ndarray, ...]:
   for index, first in enumerate(outputs[0][1]):
     shape = list(first.shape)
     shape[len(of_trials)] = count
+    if first.ndim > len(of_trials) + 1:
+      # Of labels of words there are no more than tokens of the batch.
+      shape[-1] = max(arrays[index].shape[-1] for _, arrays in outputs)
     gathered.append(np.zeros(shape))
     for rows, arrays in outputs:
       part = np.asarray(arrays[index])[(*of_trials, slice(len(rows)))]
-      gathered[-1][(*of_trials, rows)] = part
+      place = (*of_trials, rows)
+      if part.ndim > len(place):
+        place = (*place, slice(part.shape[-1]))
+      gathered[-1][place] = part
   return tuple(gathered)
 
 

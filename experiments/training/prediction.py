@@ -11,6 +11,8 @@ import numpy as np
 
 from experiments.data import encoding
 from experiments.data.batches import Examples
+from experiments.data.token_labels import of_tokens
+from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.learning.text_tasks import TextTask
 from experiments.training import ensembles, evaluation
 
@@ -27,16 +29,20 @@ class Prediction(NamedTuple):
 
   Attributes:
     label: of `classify` the most probable class, of `multilabel` a list of
-      labels, of `regression` a number; None if the text has no tokens.
+      labels, of `regression` a number, of `classify_tokens` a list of the class
+      of each word that is read; None if the text has no tokens.
     probabilities: by label, those of `classify` sum to 1; None if the text has
-      no tokens, or of `regression`.
+      no tokens, or of `regression` and `classify_tokens`.
     is_truncated: whether the text has more tokens than config.data.max_length
       of the run, so that only the first ones were used.
+    spans: of `classify_tokens` whose classes are parts of spans, such as B-PER:
+      `label`, `text`, and the words from `begin` to before `end`; else None.
   """
 
   label: Any
   probabilities: dict[str, float] | None
   is_truncated: bool
+  spans: list[dict[str, Any]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,18 +103,15 @@ class Predictor:
     """Predictions of the texts of one window."""
     examples, is_truncated = self.encode(texts)
     task = self.runs[0].program.task
+    if isinstance(task, ClassifyTokens):
+      return self._of_words(task, texts, examples, is_truncated)
     assert isinstance(task, TextTask), 'predict.load has checked it'
     assert task.labels is not None
     # Placeholder labels, in the shape that the task reads.
     none, _ = task.labels.values([], task.facts.names)
     labels = np.zeros((len(texts), *none.shape[1:]), none.dtype)
     examples = dataclasses.replace(examples, labels=labels)
-    rows = 1
-    while rows < len(texts) and rows < self.batch_size:
-      rows *= _ROWS
-    answers = ensembles.evaluate(
-      self.runs, examples, min(rows, self.batch_size), self.padded_lengths
-    )
+    answers = self._evaluated(examples)
     (_, logits), fitted = answers.outputs, task.fitted(answers.fits)
     return [
       Prediction(*fitted.answer(row), is_cut)
@@ -116,6 +119,41 @@ class Predictor:
       else Prediction(None, None, is_cut)
       for row, length, is_cut in zip(
         logits, examples.lengths, is_truncated.tolist(), strict=True
+      )
+    ]
+
+  def _evaluated(self, examples: Examples) -> ensembles.Answers:
+    rows = 1
+    while rows < len(examples) and rows < self.batch_size:
+      rows *= _ROWS
+    return ensembles.evaluate(
+      self.runs, examples, min(rows, self.batch_size), self.padded_lengths
+    )
+
+  def _of_words(
+    self,
+    task: ClassifyTokens,
+    texts: list[str],
+    examples: Examples,
+    is_truncated: np.ndarray,
+  ) -> list[Prediction]:
+    """The classes of the words of each text."""
+    begins = encoding.word_begins(self.tokenizer, texts, self.max_length)
+    counts = np.array([of_text.sum() for of_text in begins])
+    # One at least: jax takes no empty array of labels.
+    words = np.arange(max(counts.max(), 1))
+    there = words < counts[:, None]
+    # Any class is a placeholder for those that are asked for.
+    values = np.stack([np.where(there, words, -1), there - 1], axis=-1)
+    labels = of_tokens(
+      values, np.concatenate(begins), examples.starts, examples.lengths
+    )
+    answers = self._evaluated(dataclasses.replace(examples, labels=labels))
+    classes = task.classes_of(answers.outputs[-1])
+    return [
+      Prediction(of_text or None, None, is_cut, task.spans_of(text, of_text))
+      for text, of_text, is_cut in zip(
+        texts, classes, is_truncated.tolist(), strict=True
       )
     ]
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 from experiments.command import calls
 from experiments.command.errors import UserError
 from experiments.data import published
+from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.learning.tasks import Task
 from experiments.learning.text_tasks import TextTask
 from experiments.settings import open_models
@@ -79,7 +80,7 @@ def write(
   for older in ('architectures', 'torch_dtype'):
     config.pop(older, None)
   config |= architectures | {'dtype': 'float32'}
-  if kind == 'text':
+  if kind in ('text', 'words'):
     config |= _labels(run.settings.task.name, labels)
   try:
     pretrained.save(output, model, params, config)
@@ -115,6 +116,8 @@ def _said(settings: Settings, config: dict) -> tuple[dict, Model]:
 
 def _kind(settings: Settings, task: Task, model: Model) -> str:
   """What is predicted; UserError for a head that the format does not have."""
+  if isinstance(task, ClassifyTokens) and not task.tied and model.word_head:
+    return 'words'
   if not isinstance(task, TextTask):
     if settings.model.token_head and task.tied:
       return 'vocabulary'
@@ -149,6 +152,7 @@ def _class(config: dict, kind: str, is_causal: bool) -> dict[str, list[str]]:
   ends = {
     'vocabulary': 'ForCausalLM' if is_causal else 'ForMaskedLM',
     'text': 'ForSequenceClassification',
+    'words': 'ForTokenClassification',
     # Without its decoder, the model is of another class.
     'none': 'EncoderModel' if config.get('is_encoder_decoder') else 'Model',
   }

@@ -25,7 +25,11 @@ from selfattn.pretrained.tensors import (
 from selfattn.pretrained.tensors import sources as parameter_sources
 
 # Parameters with an output for each label, on the last axis.
-_OUTPUTS = {'head/kernel', 'head/bias'}
+_OUTPUTS = {
+  f'{head}/{name}'
+  for head in ('head', 'token_head_words/dense')
+  for name in ('kernel', 'bias')
+}
 
 
 def check(settings: Settings, params) -> None:

@@ -107,9 +107,8 @@ class Progress:
     shown = []
     for name in rows[0]:
       values = [row[name] for row in rows]
-      known = [value for value in values if value is not None]
-      mean = f'{statistics.fmean(known):.4g}' if known else 'undefined'
-      shown.append(f'{name} {mean}')
+      if known := [value for value in values if value is not None]:
+        shown.append(f'{name} {statistics.fmean(known):.4g}')
     if len(rows) > 1:
       shown.insert(0, f'means of {len(rows)} trials:')
     rates = {}

@@ -178,17 +178,18 @@ _HEADS = {
   'ForMaskedLM': 'vocabulary',
   'ForPreTraining': 'vocabulary',
   'ForSequenceClassification': 'text',
+  'ForTokenClassification': 'words',
 }
 
 
 def head_of_class(name: str) -> str:
-  """The head of a class of transformers: vocabulary, text or none."""
+  """The head of a class of transformers: vocabulary, text, words or none."""
   ends = [end for end in _HEADS if name.endswith(end)]
   return _HEADS[ends[0]] if ends else 'none'
 
 
 def default_head(folder: str) -> str:
-  """The head of the class that wrote a folder: vocabulary, text or none."""
+  """The head of the class that wrote a folder, as of `head_of_class`."""
   (name, *_) = read_config(folder).get('architectures') or ['']
   return head_of_class(name)
 
@@ -207,10 +208,10 @@ def load(
 
   Args:
     folder: with config.json and its weights.
-    head: 'vocabulary', 'text' or 'none', see `module`; None: that of the class
-      which wrote the folder. 'none' has the pool of 1_Pooling/config.json, if
-      the folder has that file.
-    num_classes: of a head for texts; None: those of config.json.
+    head: 'vocabulary', 'text', 'words' or 'none', see `module`; None: that of
+      the class which wrote the folder. 'none' has the pool of
+      1_Pooling/config.json, if the folder has that file.
+    num_classes: of a head for texts, or words; None: those of config.json.
     dtype: of the computation; parameters are float32.
     architecture: see `read_model`.
     key: of parameters that the file does not have; None: jax.random.key(0).

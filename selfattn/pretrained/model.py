@@ -17,7 +17,7 @@ from selfattn.blocks import BLOCKS
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import AttentionEncoder
 from selfattn.feed_forward import Experts
-from selfattn.heads import HEADS, Identity, VocabularyHead
+from selfattn.heads import HEADS, Identity, TokenHead, VocabularyHead
 from selfattn.normalisers import NORMALISERS
 from selfattn.pools import POOLS
 from selfattn.positions.contract import require_one_of
@@ -87,6 +87,8 @@ class Model:
       has it; block_* are all blocks. `head` and `vocabulary_head` are those of
       the heads. Names of tensors do not begin with the prefix.
     heads: names of modules in the file that are no part of `prefix`.
+    word_head: that of a TokenHead, for one prediction per word; '': there is
+      none that is an affine function.
     twins: names that a file may have in place of another, or beside it for the
       same tensor. Those of a tied output layer and of the embeddings need not
       be among them.
@@ -114,6 +116,7 @@ class Model:
   attention_dropout_rate: float = 0.0
   prefix: str = 'model'
   heads: Rows = dataclasses.field(default_factory=dict)
+  word_head: str = 'classifier'
   twins: Mapping[str, str] = dataclasses.field(default_factory=dict)
   ignored: Sequence[str] = ()
   constants: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -136,9 +139,10 @@ def module(
   """The Flax module of a model, without parameters.
 
   Args:
-    head: 'vocabulary', logits of each token; 'text', logits of each text; or
-      'none', the pooled vector of each text.
-    num_classes: of a head for texts.
+    head: 'vocabulary', logits of each token; 'text', logits of each text;
+      'words', logits of each token for classes; or 'none', the pooled vector of
+      each text.
+    num_classes: of a head for texts, or for words.
     dtype: of the computation.
 
   Raises:
@@ -178,7 +182,7 @@ def module(
     **model.encoder,
   )
   encoder.check(model.embed_dim, drops_weights=False, platform=None)
-  require_one_of(('vocabulary', 'text', 'none'), 'head', head)
+  require_one_of(('vocabulary', 'text', 'words', 'none'), 'head', head)
   token_head, of_text = None, Identity(parent=None)
   pool = POOLS[model.pool.name](parent=None)
   if head == 'text':
@@ -189,6 +193,13 @@ def module(
       raise ValueError("this model has no output layer: head must be 'text'")
     made = VocabularyHead(**model.vocabulary_head, parent=None)
     token_head = {'vocabulary': made}
+  elif head == 'words':
+    if not model.word_head:
+      raise ValueError(
+        'the head for words of this architecture is not supported: head must '
+        "not be 'words'"
+      )
+    token_head = {'words': TokenHead(num_classes, parent=None)}
   return TextClassifier(
     vocab_size=model.vocab_size,
     num_classes=num_classes,

@@ -26,6 +26,7 @@ _LEAVES = {
 _MATRICES = ('kernel', 'in', 'gated', 'out')
 _BLOCK = re.compile(r'\bblock_(\d+)\b')
 _TOKEN_HEAD = re.compile(r'^token_head_vocabulary/')
+_WORD_HEAD = re.compile(r'^token_head_words/dense/')
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -61,13 +62,16 @@ def sources(model: Model, params: Any, names: Any = ()) -> dict[str, Source]:
       with the prefix of the model; empty: they do.
   """
   shapes = {path: leaf.shape for path, leaf in by_path(params).items()}
-  prefix = _prefix(model, names)
+  prefix, heads = _prefix(model, names), dict(model.heads)
+  if model.word_head:
+    heads['word_head'] = model.word_head
   found: dict[str, tuple[str, From]] = {}
   for path in shapes:
     generic = _TOKEN_HEAD.sub('vocabulary_head/', _BLOCK.sub('block_*', path))
+    generic = _WORD_HEAD.sub('word_head/', generic)
     row, begin = _row(model.rows, generic), prefix
     if row is None:
-      row, begin = _row(model.heads, generic), ''
+      row, begin = _row(heads, generic), ''
     if row is not None:
       layer = _BLOCK.search(path)
       name = begin + row.name.replace('*', layer[1] if layer else '*')

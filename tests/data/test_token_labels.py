@@ -1,13 +1,17 @@
 """Labels of tokens: how they are read, and what is refused."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+import tokenizers
 
 from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.batches import Examples
+from experiments.data.labels import LabelFacts
+from experiments.data.text_files import Text
 from experiments.data.token_labels import TokenLabels
 from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.settings.settings import from_config
@@ -37,11 +41,77 @@ def test_labels_are_pairs_of_a_token_and_a_class(small_config, tmp_path):
   )
 
 
-def test_a_text_of_more_tokens_than_labels_is_one_line(small_config, tmp_path):
-  settings = settings_of(small_config, tmp_path, ROWS, 'word')
-  said = r'rows.tsv row 2: 2 labels of tokens must be 4, .*split_punctuation'
+@pytest.mark.parametrize('vocabulary', ['word', 'bpe(size=300)', 'byte'])
+def test_the_first_token_of_a_word_has_its_label(
+  small_config, tmp_path, vocabulary
+):
+  settings = settings_of(small_config, tmp_path, ROWS, vocabulary)
+  loaded = loading.load(settings, '', labels=TokenLabels())
+  test, names = loaded.splits['test'], loaded.label_facts.names
+  tokenizer = tokenizers.Tokenizer.from_str(loaded.files['tokenizer.json'])
+  for row, line in enumerate(ROWS[1:]):
+    text, labels = line.split('\t')
+    begins = [match.start() for match in re.finditer(r'\S+', text)]
+    words = zip(begins, labels.split(), strict=True)
+    want = {begin: name for begin, name in words if name != '_'}
+    found = {}
+    for index, name in test.labels[row]:
+      if index >= 0:
+        # A token of byte-level BPE may begin with the space before.
+        begin, end = tokenizer.encode(text).offsets[index]
+        found[begin + (text[begin:end][0] == ' ')] = names[name]
+    assert found == want
+
+
+def test_words_that_are_truncated_have_no_label(small_config, tmp_path):
+  rows = ['text\tlabel', 'a-b c d e\tA B A B', 'a\tB', 'b\tA']
+  small_config.data.max_length = 4
+  settings = settings_of(small_config, tmp_path, rows, 'word')
+  labels = (
+    loading.load(settings, '', labels=TokenLabels()).splits['test'].labels
+  )
+  np.testing.assert_array_equal(labels[0], [[0, 0], [3, 1], [-1, -1], [-1, -1]])
+
+
+def test_a_text_of_more_words_than_labels_is_one_line(small_config, tmp_path):
+  rows = [*ROWS, 'one more\tA']
+  settings = settings_of(small_config, tmp_path, rows, 'word')
+  said = r'rows.tsv row 4: 1 labels of words must be 2, one for each word'
   with pytest.raises(UserError, match=said):
     loading.load(settings, '', labels=TokenLabels())
+
+
+COLUMNS = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+
+Peter NNP B-NP B-PER
+Blackburn NNP I-NP I-PER
+"""
+
+
+@pytest.mark.parametrize(
+  ('format', 'labels'),
+  [('conll', ['B-ORG O', 'B-PER I-PER']),
+   ('conll(label=1)', ['NNP VBZ', 'NNP NNP'])],
+)  # fmt: skip
+def test_columns_are_read_with_a_text_between_blank_lines(
+  format, labels, small_config, tmp_path
+):
+  (tmp_path / 'rows.txt').write_text(COLUMNS)
+  text = Text.of(format=format, train='rows.txt')
+  rows = list(text.read(str(tmp_path), 0)['train'])
+  assert [row.text for row in rows] == ['EU rejects', 'Peter Blackburn']
+  assert [row.label for row in rows] == labels
+
+
+@pytest.mark.parametrize('lines', ['EU', 'EU NNP\nrejects'])
+def test_a_line_without_its_label_is_refused(lines, tmp_path):
+  (tmp_path / 'rows.txt').write_text(lines)
+  text = Text.of(format='conll', train='rows.txt')
+  with pytest.raises(UserError, match=r"rows.txt row 1: the line '\w+'.*1 col"):
+    list(text.read(str(tmp_path), 0)['train'])
 
 
 def test_a_class_that_train_lacks_is_one_line(small_config, tmp_path):
@@ -68,16 +138,18 @@ def test_a_list_is_no_label_of_tokens(small_config, tmp_path):
 
 
 def test_accuracy_by_length_is_of_texts_with_labels():
-  task, counts = ClassifyTokens(), np.array([2.0, 0.0, 1.0])
+  task = ClassifyTokens(facts=LabelFacts(('a', 'b')))
+  counts = np.array([2.0, 0.0, 1.0])
   labels = np.zeros((3, 2, 2), int)
   examples = Examples(
     np.zeros(9, int), np.arange(3), np.array([5, 7, 5]), labels
   )
-  outputs = counts, np.array([2.0, 0.0, 0.0]), counts
+  predicted = np.array([[1, 1], [0, 0], [2, 0]])
+  outputs = counts, np.array([2.0, 0.0, 0.0]), counts, predicted
   report = task.report(outputs, outputs, examples)
   assert report.values['mean_over_lengths'] == 0.5
   assert [r['count'] for r in report.values['by_length']] == [2]
-  outputs = (np.zeros(3),) * 3
+  outputs = (*(np.zeros(3),) * 3, predicted)
   assert not task.report(outputs, outputs, examples).values
 
 

@@ -289,6 +289,44 @@ def test_what_changes_no_logit_may_be_exported(
   assert made['head'] == 'text'
 
 
+def test_words_are_classified_and_given_back(
+  small_config, published_bert, tmp_path
+):
+  """From a published model to a folder of transformers, and from that one."""
+  lines = ['the script O', 'looked O', '', 'dull B-x', 'story I-x', '']
+  (tmp_path / 'rows.txt').write_text('\n'.join(lines) + '\n')
+  changes = {'task': 'classify_tokens', 'train.steps': 2, 'data.source': 'text'}
+  changes |= {'data.dir': str(tmp_path), 'data.text.format': 'conll'}
+  for split in ('train', 'validation', 'test'):
+    changes[f'data.text.{split}'] = ('rows.txt',)
+  path, output = str(tmp_path / 'run'), str(tmp_path / 'given')
+  run_lib.run(config_of(small_config, published_bert, **changes), path)
+  run = evaluation.restore_params(path, 'best')
+  os.mkdir(output)
+  tokenizer = encoding.read_tokenizer(path)
+  names = run.program.task.facts.names
+  published_exports.write(run, path, tokenizer, list(names), output, 'task')
+  config = pretrained.read_config(output)
+  assert config['architectures'] == ['BertForTokenClassification']
+  assert config['id2label'] == {'0': 'B-x', '1': 'I-x', '2': 'O'}
+  loaded = pretrained.load(output)
+  assert not loaded.missing
+  text = 'dull story'
+  encoded = loaded.tokenizer.encode(text)
+  mask = np.array([encoded.attention_mask], bool)
+  logits = loaded.module.apply(loaded.variables, np.array([encoded.ids]), mask)
+  (answer,) = predict.load(path)([text])
+  # Between [CLS] and [SEP].
+  classes = [names[n] for n in np.argmax(logits[0, 1:3], axis=-1)]
+  assert answer.label == classes
+  changes |= {'train.steps': 0}
+  begun = str(tmp_path / 'begun')
+  run_lib.run(config_of(small_config, output, **changes), begun)
+  again = evaluation.restore_params(begun, 'best')
+  for name, leaf in leaves(run.params).items():
+    np.testing.assert_array_equal(leaves(again.params)[name], leaf)
+
+
 @pytest.mark.parametrize(
   ('written_by', 'kind', 'classes'),
   [

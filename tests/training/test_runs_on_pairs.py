@@ -160,7 +160,7 @@ def test_pairs_are_predicted_from_tuples_alone(run):
   one, empty, other = classify(
     [('the film', 'the film'), ('', ''), ('the', '')]
   )
-  assert empty == (None, None, False)
+  assert empty == (None, None, False, None)
   (alone,) = classify([('the film', 'the film')])
   assert one.probabilities == pytest.approx(alone.probabilities, rel=1e-5)
   assert other.label in ('same', 'other')

@@ -55,7 +55,9 @@ def gpt(c: Config, eps: str = 'layer_norm_eps', **defaults) -> Model:
   c = Config({**c, 'rms_norm_eps': c.get(eps, 1e-5)})
   model = llama(c, activation, **usual)
   return model.replace(
-    block=model.block.with_options(norm='layer'), ignored=BUFFERS
+    block=model.block.with_options(norm='layer'),
+    word_head='classifier',
+    ignored=BUFFERS,
   )
 
 
@@ -182,6 +184,7 @@ def phi(c: Config) -> Model:
     encoder=qk_norm,
     position=[{'rotary': rope(c, fraction=0.5)}],
     vocabulary_head={'use_bias': True},
+    word_head='score',
     rows={**of_layers(rows, 'layers'), 'encoder/norm_out': 'final_layernorm'},
   )
 

@@ -88,6 +88,7 @@ def llama(
     },
     rows=ROWS,
     heads={'vocabulary_head': 'lm_head', 'head': 'score'},
+    word_head='score',
     ignored=('*rotary_emb.inv_freq',),
   )
 

@@ -99,6 +99,8 @@ def modernbert(c: Config) -> Model:
       'vocabulary_head/norm': 'head.norm',
       'vocabulary_head': 'decoder',
     },
+    # It has the dense layer and the norm of the other heads.
+    word_head='',
     ignored=('*rotary_emb.inv_freq', 'decoder.weight'),
   )
 
@@ -115,6 +117,7 @@ def eurobert(c: Config) -> Model:
     head=Choice('linear') if is_late else head,
     vocabulary_head={'use_bias': c.get('mlp_bias', False)},
     heads={'pool/dense': 'dense', 'head/dense': 'dense', 'head': 'classifier'},
+    word_head='classifier',
   )
 
 

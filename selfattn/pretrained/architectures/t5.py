@@ -73,6 +73,8 @@ def t5(c: Config, network: str = 'relu', shared: bool = True) -> Model:
       }
     ],
     prefix='',
+    # The class with such a head puts another prefix before all names.
+    word_head='',
     rows={
       'embed': 'shared',
       'encoder/position/table': f'encoder.block.0.{BIAS}',

@@ -365,5 +365,20 @@ TOKENS = [
   if case not in TOKENLESS
 ]
 TEXTS = [(case, 'text') for case in CASES if case not in TEXTLESS]
+# Architectures that transformers has a head for words of. ModernBERT's has more
+# layers, and around T5's all names differ: they are refused.
+_WORD_KINDS = {
+  *('albert', 'apertus', 'arcee', 'bert', 'bloom', 'camembert', 'deberta'),
+  *('deberta-v2', 'distilbert', 'electra', 'esm', 'eurobert', 'exaone4'),
+  *('falcon', 'gemma', 'gemma2', 'glm', 'glm4', 'gpt2', 'gpt_bigcode'),
+  *('gpt_neo', 'gpt_neox', 'gpt_oss', 'llama', 'ministral', 'mistral'),
+  *('mixtral', 'mpnet', 'mpt', 'nemotron', 'nomic_bert', 'phi', 'phi3'),
+  *('qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe', 'roberta', 'roformer'),
+  *('seed_oss', 'smollm3', 'stablelm', 'starcoder2'),
+  'xlm-roberta',
+}
+# The first case of each.
+_OF_KINDS = {kind: case for case, (kind, _) in reversed(CASES.items())}
+WORDS = [(_OF_KINDS[kind], 'words') for kind in sorted(_WORD_KINDS)]
 VECTORS = [(case, 'eager') for case in (*ENCODERS, *HEADLESS)]
 VECTORS += [(case, 'sdpa') for case in HEADLESS]

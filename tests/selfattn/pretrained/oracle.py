@@ -23,6 +23,7 @@ HEADS = {
   'causal': 'AutoModelForCausalLM',
   'masked': 'AutoModelForMaskedLM',
   'text': 'AutoModelForSequenceClassification',
+  'words': 'AutoModelForTokenClassification',
   'none': 'AutoModel',
 }
 # Rows of two lengths, with ids that are no special token.
@@ -36,7 +37,7 @@ def make(model_type, head, folder, fields, attention='eager'):
   import transformers
 
   config = transformers.AutoConfig.for_model(model_type, **TINY | fields)
-  if head == 'text':
+  if head in ('text', 'words'):
     config.num_labels = 3
   name = HEADS[head]
   if head == 'none' and config.is_encoder_decoder:

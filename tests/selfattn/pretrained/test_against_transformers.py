@@ -116,6 +116,15 @@ def test_logits_of_tokens(made, case, head, side, attention):
   compare_tokens(theirs, loaded, case, head, side, attention)
 
 
+@pytest.mark.parametrize(('case', 'head'), cases.WORDS)
+def test_logits_of_words(made, case, head):
+  theirs, loaded, _ = made(case, head)
+  assert not loaded.missing
+  assert not loaded.unexpected
+  attention = 'sdpa' if case in cases.SDPA_ALONE else 'eager'
+  compare_tokens(theirs, loaded, case, head, 'right', attention)
+
+
 class Vectors(nn.Module):
   """In place of a head: the vectors of tokens themselves."""
 

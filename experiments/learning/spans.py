@@ -1,0 +1,44 @@
+"""Spans of words, as labels B-PER, I-PER and O write them; on the host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+_LABEL = re.compile(r'O|[BIES]-.+')
+
+
+class Span(NamedTuple):
+  """Words from `begin` to before `end` of a text."""
+
+  label: str
+  begin: int
+  end: int
+
+
+def are_parts(names: Iterable[str]) -> bool:
+  """Whether classes are parts of spans: B-LABEL, I-, E-, S- and O."""
+  names = set(names)
+  return bool(names - {'O'}) and all(map(_LABEL.fullmatch, names))
+
+
+def of_words(labels: Sequence[str]) -> list[Span]:
+  """The spans of a text.
+
+  I-LABEL goes on with a span of the label, and begins one where there is none:
+  as conlleval reads IOB1 and IOB2, and seqeval by default.
+  """
+  spans: list[Span] = []
+  is_open = False
+  for index, name in enumerate(labels):
+    part, _, label = name.partition('-')
+    if part == 'O':
+      is_open = False
+      continue
+    if is_open and part in 'IE' and spans[-1].label == label:
+      spans[-1] = spans[-1]._replace(end=index + 1)
+    else:
+      spans.append(Span(label, index, index + 1))
+    is_open = part in 'BI'
+  return spans
