@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from selfattn.backends import attend
 from selfattn.caches import cached, check_cache, continued
 from selfattn.dropout import Dropout
-from selfattn.layers import ALONE, Layer
+from selfattn.layers import ALONE, Layer, narrowed
 from selfattn.normalisers import Softmax
 from selfattn.norms import NORMS
 from selfattn.positions.calls import (
@@ -19,7 +19,6 @@ from selfattn.positions.calls import (
   check_position,
   check_tokens,
   embedded,
-  float32,
   merged,
   sow_by_part,
   with_state,
@@ -304,9 +303,10 @@ class Attention(nn.Module):
 
   def _check_vectors(self, query_BLD, key_BMD, value_BMD) -> None:
     """Raises ValueError for arrays that are no vectors of the same batch."""
+    B = query_BLD.shape[0]
     arrays = {'query': query_BLD, 'key': key_BMD, 'value': value_BMD}
     for name, x in arrays.items():
-      if x is not None and (x.ndim != 3 or len(x) != len(query_BLD)):
+      if x is not None and (x.ndim != 3 or x.shape[0] != B):
         raise ValueError(
           f'{name} vectors of shape {x.shape} must be '
           f'(batch, length, width), of the batch of the queries'
@@ -316,19 +316,18 @@ class Attention(nn.Module):
     """Parameters of this layer; {}, and no subtree, if there are none."""
     if not jax.eval_shape(init, jax.random.key(0)):
       return {}
-    return self.param(name, float32(init))
+    return self.param(name, init)
 
   def _params(self, method, of_model):
     """Position parameters of the model and of this layer, in one tree."""
     of_layer = self._of_layer('position', method.init_layer)
-    params = merged(of_model, of_layer)
+    params = narrowed(merged(of_model, of_layer))
     check_params(method, params)
     return params
 
   def _embed(self, method, params, x_BLD, tokens: Tokens, P: dict):
     """Input after `embed` of `per_layer` parts, and tokens with state."""
-    if not self.in_encoder:
-      x_BLD = without_padding(x_BLD, tokens)
+    x_BLD = without_padding(x_BLD, tokens)
     parts = [name for name, part in method.parts if part.per_layer]
     x_BLD = embedded(method, params, x_BLD, tokens, parts, P)
     return x_BLD, with_state(method, params, x_BLD, tokens)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from selfattn.choice import BACKENDS, Choice, choose
 from selfattn.dropout import Dropout, check_dropout
 from selfattn.kernels import KERNELS, run_kernel, unsupported_reason
+from selfattn.layers import narrowed
 from selfattn.masks import check_window, has_pairs, mask_and_bias
 from selfattn.normalisers import Softmax, check_normaliser
 from selfattn.positions.calls import (
@@ -70,7 +71,9 @@ def attend(
       there are as many keys as queries, as in self-attention; elsewhere, they
       are a ValueError. key_tokens alone leave the queries without padding.
     causal, window: see masks.visible.
-    mask: boolean, broadcasting to (B, H, L, M); False: masked.
+    mask: boolean, broadcasting to (B, H, L, M); False: masked. What a mask, a
+      bias, segments, `causal` or a window hides has a weight of 0, and must be
+      finite, since 0 times NaN is NaN; at padding alone, it may be NaN.
     bias: added to the scaled scores, likewise; -inf, or the lowest number of
       its type: masked.
     position: method whose hooks are called, but for `embed` and `state`, whose
@@ -121,7 +124,8 @@ def attend(
   M = k_BMGK.shape[1]
   position = NoPosition(H * K, H, causal) if position is None else position
   normaliser = Softmax(H) if normaliser is None else normaliser
-  params, normaliser_params = position_params or {}, normaliser_params or {}
+  params = narrowed(position_params or {})
+  normaliser_params = narrowed(normaliser_params or {})
   check_position(position, H * K, H, causal, K)
   check_params(position, params, has_state=True)
   check_normaliser(normaliser, normaliser_params, H)
@@ -227,7 +231,7 @@ def _run(
     rows: the arguments of `call` for all queries.
   """
   L = call.num_queries
-  if choice.rows < L:
+  if choice.rows != L:
     num_chunks = -(-L // choice.rows)
     return in_chunks(call, choice.rows, num_chunks, *rows)
   if choice.backend not in KERNELS:

@@ -107,7 +107,7 @@ def windows(x_BLD: jax.Array, size: int, dilation: int) -> jax.Array:
 
 def _one_text(tokens: Tokens | jax.Array | None, x_BLD: jax.Array) -> Tokens:
   """Tokens of one text a row; ValueError for packed ones."""
-  tokens = Tokens.of(tokens).with_defaults(x_BLD.shape[1], len(x_BLD))
+  tokens = Tokens.of(tokens).with_defaults(*x_BLD.shape[1::-1])
   if tokens.segments is not None:
     raise ValueError('a row of this encoder is one text: segments must be None')
   return tokens

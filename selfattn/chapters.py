@@ -58,7 +58,8 @@ def scaled_dot_product_attention(
     queries: (B, L, d).
     keys: (B, M, d).
     values: (B, M, d_v).
-    mask: broadcasting to (B, L, M); zero or False where masked.
+    mask: broadcasting to (B, L, M); zero or False where masked. Values there
+      have a weight of 0, and must be finite.
 
   Returns:
     Output (B, L, d_v) and weights (B, L, M), float32. A fully masked row is
@@ -131,7 +132,7 @@ class MultiHeadAttention(nn.Module):
 
     Args:
       valid_lens: (B,) or (B, L), number of visible keys of each sequence or
-        query.
+        query. Others have a weight of 0, and must be finite.
       training: whether to drop; needs a 'dropout' key.
       mask: boolean, broadcasting to (B, H, L, M), combined with valid_lens.
 
@@ -210,7 +211,7 @@ def _valid_mask(valid_lens, num_keys: int) -> jax.Array:
     )
   keys = jnp.arange(num_keys)[None, None, None]
   queries = valid_lens.shape[1] if valid_lens.ndim == 2 else 1
-  return keys < valid_lens.reshape(len(valid_lens), 1, queries, 1)
+  return keys < valid_lens.reshape(valid_lens.shape[0], 1, queries, 1)
 
 
 def _dropout(module: nn.Module, training: bool) -> Dropout | None:

@@ -89,9 +89,11 @@ def choose(
     facts: further ones, see unsupported_reason.
   """
   B, H, L, M = shape
+  # Not those of a batch or text of any size, in jax.export.
+  is_known = all(isinstance(size, int) for size in shape)
   platform, reason = known_platform(platform), None
   if backend == 'auto':
-    many = B * H * L * M > _MANY_SCORES and not returns_weights
+    many = not returns_weights and is_known and B * H * L * M > _MANY_SCORES
     backend = 'chunked' if many else 'reference'
     kernel = _KERNEL_OF.get(platform or '')
     if kernel:
@@ -107,7 +109,8 @@ def choose(
   if backend == 'chunked':
     is_cpu = (platform or platform_of(jax.devices()[0])) == 'cpu'
     least, scores = _CHUNK_OF_CPU if is_cpu else _CHUNK_OF_ACCELERATORS
-    rows = min(L, max(least, scores // (B * H * M)))
+    least = max(least, scores // (B * H * M)) if is_known else least
+    rows = min(L, least) if isinstance(L, int) else least
   return Choice(backend, rows, reason)
 
 
@@ -116,6 +119,8 @@ def _against(
 ) -> str | None:
   """Why 'auto' is not this kernel, on its own platform; None: it is."""
   B, H, L, M = shape
+  if not all(isinstance(size, int) for size in shape):
+    return 'its sizes are not known while tracing'
   if returns_weights:
     return 'it never forms the weights, which are returned'
   reason = unsupported_reason(kernel, platform=_PLATFORM_OF[kernel], **facts)

@@ -135,7 +135,7 @@ class TextClassifier(nn.Module):
       x_BLD = jnp.where(is_mask_BL[..., None], mask_D[None, None], x_BLD)
     if self.has_cls:
       cls_D = self.param('cls', init, (width,))
-      cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, width))
+      cls_B1D = jnp.broadcast_to(cls_D, (x_BLD.shape[0], 1, width))
       x_BLD = jnp.concatenate([cls_B1D, x_BLD], axis=1)
       padding_mask_BL = jnp.pad(
         padding_mask_BL, ((0, 0), (1, 0)), constant_values=True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -37,10 +38,29 @@ class Layer:
 ALONE = Layer()
 
 
+def narrowed(tree: Any) -> Any:
+  """A tree whose arrays of float64, as of JAX's x64 mode, are float32."""
+
+  def narrow(leaf):
+    leaf = jnp.asarray(leaf)
+    return leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf
+
+  return jax.tree.map(narrow, tree)
+
+
 class InLayers:
-  """The base of hooks and normalisers, which may read `self.layer`."""
+  """The base of hooks and normalisers, which may read `self.layer`.
+
+  Parameters of every subclass are float32, in JAX's x64 mode, too.
+  """
 
   layer: ClassVar[Layer] = ALONE
+
+  def __init_subclass__(cls, **options):
+    super().__init_subclass__(**options)
+    for name in ('init', 'init_model', 'init_layer'):
+      if name in vars(cls):
+        setattr(cls, name, _narrow(vars(cls)[name]))
 
   def at(self, layer: Layer) -> Self:
     """A copy, equal to this one, for one layer."""
@@ -48,6 +68,14 @@ class InLayers:
     # `layer` is no field of the frozen dataclass, so it changes no hash.
     object.__setattr__(copied, 'layer', layer)
     return copied
+
+
+def _narrow(init: Callable) -> Callable:
+  @functools.wraps(init)
+  def run(self, key):
+    return narrowed(init(self, key))
+
+  return run
 
 
 def period(entries: Sequence) -> int:

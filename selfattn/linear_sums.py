@@ -49,7 +49,7 @@ def linear_sums(
     if past_BHKV is not None:
       total_BHKV = total_BHKV + past_BHKV
     return jnp.einsum('BHLK,BHKV->BHLV', q_BHLK, total_BHKV), total_BHKV
-  B, L = len(q_BHLK), q_BHLK.shape[2]
+  B, _, L, _ = q_BHLK.shape
   segments_BL = jnp.zeros((B, L), jnp.int32)
   if tokens.segments is not None:
     segments_BL = jnp.broadcast_to(jnp.asarray(tokens.segments), (B, L))
@@ -91,7 +91,8 @@ def _scan(q_BHLK, k_BHLK, v_BHLV, segments_BL, past_BHKV=None, is_strict=False):
     is_strict: whether the key of the query itself is left out.
   """
   B, H, L, K = q_BHLK.shape
-  size = min(L, _CHUNK)
+  # A length that is not known yet, in jax.export, is long.
+  size = min(L, _CHUNK) if isinstance(L, int) else _CHUNK
   num_chunks = -(-L // size)
   missing = num_chunks * size - L
   pairs_LM = jnp.tri(size, k=-int(is_strict), dtype=bool)

@@ -139,11 +139,11 @@ def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
       bias = bias.astype(jnp.float32)
     # A row of -inf would be 0/0, or overflow, and kernels differ in what they
     # return for it. NaN is kept, so that it shows in the output. Float32 holds
-    # half of the lowest number of every type but float64.
+    # the lowest number of every type but float64, whose is -inf in it.
     lowest = max(
       float(jnp.finfo(kind).min) for kind in (bias.dtype, jnp.float32)
     )
-    shows = ~(bias.astype(jnp.float32) < lowest / 2)
+    shows = ~(bias.astype(jnp.float32) <= lowest)
     mask, bias = combine(mask, shows), jnp.where(shows, bias, 0)
   return mask, bias
 

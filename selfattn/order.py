@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,31 +16,31 @@ _BLOCK = 32
 
 def later_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
   """Sums over the keys after each one, itself excluded: (B, H, L, M)."""
-  return _in_order(x_BHLM, index_BM, np.greater)
+  return _in_order(x_BHLM, index_BM, jnp.greater)
 
 
 def cumulative_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
   """Sums over the keys up to each one: (B, H, L, M)."""
-  return x_BHLM + _in_order(x_BHLM, index_BM, np.less)
+  return x_BHLM + _in_order(x_BHLM, index_BM, jnp.less)
 
 
-def _in_order(x_BHLM, index_BM, relation: np.ufunc) -> jax.Array:
-  """Sums over the keys before (np.less) or after (np.greater) each one.
+def _in_order(x_BHLM, index_BM, relation: Callable) -> jax.Array:
+  """Sums over the keys before (jnp.less) or after (jnp.greater) each one.
 
   Keys of equal indices are in the order of the row.
   """
   is_known = isinstance(index_BM, np.ndarray)
   if is_known and (np.diff(index_BM) > 0).all():
     return _sums(x_BHLM, relation)
-  shape = (len(index_BM), 1, 1, index_BM.shape[1])
+  shape = (index_BM.shape[0], 1, 1, index_BM.shape[1])
   order = jnp.argsort(jnp.asarray(index_BM), axis=-1).reshape(shape)
   order = jnp.broadcast_to(order, x_BHLM.shape)
   sums = _sums(jnp.take_along_axis(x_BHLM, order, axis=-1), relation)
   return jnp.take_along_axis(sums, jnp.argsort(order, axis=-1), axis=-1)
 
 
-def _sums(x_BHLM, relation: np.ufunc) -> jax.Array:
-  """x times a triangle of ones, np.less or np.greater, by blocks of keys.
+def _sums(x_BHLM, relation: Callable) -> jax.Array:
+  """x times a triangle of ones, jnp.less or jnp.greater, by blocks of keys.
 
   On a CPU, several times as fast as a scan, whose steps recompute x. No sum
   has a term that a difference removes, however large that is, if it is finite.
@@ -49,8 +51,9 @@ def _sums(x_BHLM, relation: np.ufunc) -> jax.Array:
   blocks = jnp.pad(x_BHLM, fill).reshape(*lead, count, _BLOCK)
 
   def times_triangle(x):
-    places = np.arange(x.shape[-1])
-    triangle = relation.outer(places, places).astype(x.dtype)
+    # Not of NumPy: a number of blocks may be symbolic, as in jax.export.
+    places = jnp.arange(x.shape[-1])
+    triangle = relation(places[:, None], places[None]).astype(x.dtype)
     return jnp.matmul(x, triangle, precision='highest')
 
   of_other_blocks = times_triangle(blocks.sum(axis=-1))
@@ -66,7 +69,7 @@ def prefix_sums(
   Keys are in the order of segments and index. A difference of two sums within a
   segment is the sum over the keys between.
   """
-  order_BM, until_BL = ranks(query, key, len(x_BMH))
+  order_BM, until_BL = ranks(query, key, x_BMH.shape[0])
   sums_BMH = keys_BMH = jnp.cumsum(ordered(x_BMH, order_BM), axis=1)
   if order_BM is not None:
     back_BM1 = jnp.argsort(order_BM, axis=-1)[..., None]

@@ -73,7 +73,7 @@ class Max(Pool):
       padding_mask_BL[..., None], x_BLD.astype(jnp.float32), lowest
     )
     if not x_BLD.shape[1]:
-      return jnp.zeros((len(x_BLD), x_BLD.shape[2]), jnp.float32)
+      return jnp.zeros((x_BLD.shape[0], x_BLD.shape[2]), jnp.float32)
     # The gradient of max compares x with its maximum. XLA may compute x once
     # for each side, with another rounding, so that none is equal: 0/0.
     index_B1D = x_BLD.argmax(axis=1, keepdims=True)
@@ -89,7 +89,8 @@ class Cls(Pool):
   def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
     """(B, D); of an empty text, the output of the encoder for [CLS] alone."""
     del padding_mask_BL
-    return x_BLD[:, 0].astype(jnp.float32)
+    # A sum of one vector, or of none.
+    return x_BLD[:, :1].astype(jnp.float32).sum(axis=1)
 
 
 class First(Pool):
@@ -97,9 +98,8 @@ class First(Pool):
 
   def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
     """(B, D)."""
-    x_BLD = _without_padding(x_BLD, padding_mask_BL)
-    index_B = jnp.argmax(padding_mask_BL, axis=1)
-    return _vectors_at(x_BLD, index_B)
+    count_BL = jnp.cumsum(padding_mask_BL, axis=1)
+    return _vector_where(x_BLD, padding_mask_BL & (count_BL == 1))
 
 
 class Last(Pool):
@@ -107,14 +107,13 @@ class Last(Pool):
 
   def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
     """(B, D)."""
-    x_BLD = _without_padding(x_BLD, padding_mask_BL)
-    length = x_BLD.shape[1]
-    index_B = length - 1 - jnp.argmax(padding_mask_BL[:, ::-1], axis=1)
-    return _vectors_at(x_BLD, index_B)
+    count_BL = jnp.cumsum(padding_mask_BL[:, ::-1], axis=1)[:, ::-1]
+    return _vector_where(x_BLD, padding_mask_BL & (count_BL == 1))
 
 
-def _vectors_at(x_BLD: jax.Array, index_B: jax.Array) -> jax.Array:
-  return jnp.take_along_axis(x_BLD, index_B[:, None, None], axis=1)[:, 0]
+def _vector_where(x_BLD: jax.Array, is_chosen_BL: jax.Array) -> jax.Array:
+  """The vector of each text that is chosen, (B, D), or zero without one."""
+  return _without_padding(x_BLD, is_chosen_BL).sum(axis=1)
 
 
 class Attentive(Pool):
@@ -148,7 +147,8 @@ class Attentive(Pool):
     )
     self.sow('intermediates', 'pool_weights', weights_BNL)
     pooled_BND = weights_BNL @ x_BLD
-    return pooled_BND.reshape(len(pooled_BND), self.num_hops * x_BLD.shape[-1])
+    B, N, D = pooled_BND.shape
+    return pooled_BND.reshape(B, N * D)
 
 
 def _without_padding(x_BLD, padding_mask_BL):

@@ -21,7 +21,6 @@ from selfattn.positions.calls import (
   check_position,
   check_tokens,
   embedded,
-  float32,
   sow_by_part,
 )
 from selfattn.positions.contract import require
@@ -178,8 +177,7 @@ class Stack(Encoder):
 
     position_params = {}
     if jax.eval_shape(self.position.init_model, jax.random.key(0)):
-      init = float32(self.position.init_model)
-      position_params = self.param('position', init)
+      position_params = self.param('position', self.position.init_model)
     x_BLD = without_padding(x_BLD, known)
     if self.input_scale != 1:
       x_BLD *= self.input_scale

@@ -37,6 +37,7 @@ class Accumulated(Position):
 
   per_layer = True
   is_relative = True
+  turns_pairs = True
   uses_positions = False
 
   @property
@@ -96,6 +97,7 @@ class Selective(Accumulated):
   base: float = 500_000.0
 
   def __post_init__(self):
+    super().__post_init__()
     require(self.rank >= 1, 'rank', self.rank, 'at least 1')
     require(
       self.kernel_size >= 1, 'kernel_size', self.kernel_size, 'at least 1'
@@ -160,6 +162,7 @@ class Grape(Accumulated):
   steps_itself = False
 
   def __post_init__(self):
+    super().__post_init__()
     require(self.base > 1, 'base', self.base, 'greater than 1')
 
   def init(self, key):
@@ -195,6 +198,7 @@ class Carope(Accumulated):
   base: float = 10_000.0
 
   def __post_init__(self):
+    super().__post_init__()
     require(self.base > 1, 'base', self.base, 'greater than 1')
 
   def init(self, key):

@@ -7,6 +7,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from selfattn.order import later_sum
 from selfattn.positions.biases import slopes
@@ -16,6 +17,7 @@ from selfattn.positions.contract import (
   require,
   require_one_of,
 )
+from selfattn.positions.distances import distance_scores
 
 GATES = ('query', 'key', 'both')
 
@@ -178,8 +180,7 @@ class Inkling(Position):
     keys = jax.random.split(key)
     lecun = jax.nn.initializers.lecun_normal()
     width = self.num_heads * self.num_curves
-    rows = self.max_distance * (1 if self.causal else 2) - (not self.causal)
-    shape = (rows, self.num_curves)
+    shape = (self.num_rows, self.num_curves)
     return {
       'kernel': lecun(keys[0], (self.embed_dim, width)),
       'bias': jnp.zeros(width),
@@ -196,18 +197,21 @@ class Inkling(Position):
     return w_BLN.reshape(*w_BLN.shape[:2], self.num_heads, self.num_curves)
 
   def bias(self, params, query, key):
-    ahead_BLM = jnp.asarray(distances(query, key))
-    far_BLM, last = jnp.abs(ahead_BLM), self.max_distance - 1
-    row_BLM = jnp.minimum(far_BLM, last)
-    is_near = far_BLM <= last
-    if self.causal:
-      is_near &= ahead_BLM <= 0
-    else:
-      is_later = ahead_BLM > 0
-      row_BLM = jnp.where(is_later, jnp.minimum(far_BLM, last) + last, row_BLM)
-    curves_BLMC = jnp.where(is_near[..., None], params['table'][row_BLM], 0.0)
-    w_BLHC = query.state
-    curves_BLMC = jnp.broadcast_to(
-      curves_BLMC, (len(w_BLHC), *curves_BLMC.shape[1:])
+    # The last row is of the distances without a curve.
+    table = jnp.pad(params['table'], ((0, 1), (0, 0)))
+    return distance_scores(
+      query.state, table, self.index, query, key, self.causal
     )
-    return jnp.einsum('BLHC,BLMC->BHLM', w_BLHC, curves_BLMC)
+
+  @property
+  def num_rows(self) -> int:
+    """Number of distances with a row of the table each."""
+    return self.max_distance * (1 if self.causal else 2) - (not self.causal)
+
+  def index(self, distance):
+    """Row of each distance, of any shape; num_rows: it has none."""
+    xp = np if isinstance(distance, np.ndarray) else jnp
+    last = self.max_distance - 1
+    row = xp.where(distance > 0, distance + last, -distance)
+    is_near = (-last <= distance) & (distance <= (0 if self.causal else last))
+    return xp.where(is_near, row, self.num_rows)

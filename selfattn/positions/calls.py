@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import traverse_util
 
-from selfattn.layers import ALONE
+from selfattn.layers import ALONE, narrowed
 from selfattn.positions.contract import Position
 from selfattn.tokens import Tokens
 
@@ -43,7 +43,7 @@ def with_state(position: Position, params, x_BLD, tokens: Tokens) -> Tokens:
   """Tokens with the state of each part, by name, from a layer's input."""
   state = {}
   for name, part, part_params in parts_with(position, 'state', params):
-    state[name] = part.state(part_params, x_BLD, tokens)
+    state[name] = narrowed(part.state(part_params, x_BLD, tokens))
     for leaf in jax.tree.leaves(state[name]):
       check_returned(part, 'state', leaf, *x_BLD.shape[:2])
   return tokens.replace(state=state or None)
@@ -237,14 +237,3 @@ def _names_once(part: Position) -> frozenset[str]:
     jax.eval_shape(init, key) for init in (part.init_model, part.init_layer)
   )
   return frozenset().union(*trees)
-
-
-def float32(init: Callable) -> Callable:
-  """`init` with floats of 32 bits, also in JAX's x64 mode."""
-
-  def narrowed(leaf):
-    leaf = jnp.asarray(leaf)
-    is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
-    return leaf.astype(jnp.float32) if is_float else leaf
-
-  return lambda *args: jax.tree.map(narrowed, init(*args))

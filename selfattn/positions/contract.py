@@ -70,6 +70,8 @@ class Position(InLayers):
       order of the row and the text alone do not use them.
     causal_only: whether it is defined only where later keys are masked.
     supports_real_positions: whether position ids need not be integers.
+    turns_pairs: whether it turns pairs of channels, of which each head needs
+      one.
     supports_cache: whether the hooks need of earlier tokens only what a cache
       keeps: positions, state, key and value. False where `embed` mixes tokens.
     length_option: the option to increase for more positions than max_length.
@@ -90,8 +92,18 @@ class Position(InLayers):
   uses_positions: ClassVar[bool] = True
   causal_only: ClassVar[bool] = False
   supports_real_positions: ClassVar[bool] = False
+  turns_pairs: ClassVar[bool] = False
   supports_cache: ClassVar[bool] = True
   length_option: ClassVar[str | None] = None
+
+  def __post_init__(self):
+    if self.turns_pairs:
+      require(
+        self.head_dim >= 2,
+        'head_dim',
+        self.head_dim,
+        'at least 2: a rotation turns pairs of the channels of a head',
+      )
 
   @property
   def head_dim(self) -> int:

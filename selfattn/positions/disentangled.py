@@ -78,7 +78,9 @@ class TransformerXL(Position):
       [of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1
     )
     keys_BMD = self._sinusoids(key.positions)
-    keys_BMD = jnp.broadcast_to(keys_BMD, (len(turned), *keys_BMD.shape[1:]))
+    keys_BMD = jnp.broadcast_to(
+      keys_BMD, (turned.shape[0], *keys_BMD.shape[1:])
+    )
     return jnp.einsum('BHLD,BMD->BHLM', turned, keys_BMD)
 
   def encoding(self, params, tokens):
@@ -188,7 +190,7 @@ class Tupe(Position):
   def _pick(self, rows_NHK, positions_BL, other):
     """NaN past the table; as many rows as the other side has."""
     rows_NHK = rows_NHK[: self.max_len]
-    count = max(len(positions_BL), len(other.positions))
+    count = max(positions_BL.shape[0], other.positions.shape[0])
     picked = rows_NHK.at[positions_BL].get(
       mode='fill', fill_value=jnp.nan, wrap_negative_indices=False
     )

@@ -35,8 +35,10 @@ class LieRe(Position):
 
   per_layer = True
   is_relative = True
+  turns_pairs = True
 
   def __post_init__(self):
+    super().__post_init__()
     require(
       self.block_dim == 0
       or (self.block_dim >= 2 and self.head_dim % self.block_dim == 0),

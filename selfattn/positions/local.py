@@ -174,7 +174,7 @@ class Recurrent(Neighbours):
   def _scan(self, params, x_NTD, is_token_NT, begins_NT, is_reverse):
     """The last state, (N, width), and all, (N, T, width), where tokens are."""
     cell = self._cell
-    shape = len(x_NTD), x_NTD.shape[-1]
+    shape = x_NTD.shape[0], x_NTD.shape[-1]
     zeros = cell.initialize_carry(jax.random.key(0), shape)
 
     def step(carry, now):

@@ -94,7 +94,7 @@ class Path(Position):
     }
 
   def content(self, params, q_BLHK, k_BMHK, query, key):
-    order_BM, until_BL = ranks(query, key, len(k_BMHK))
+    order_BM, until_BL = ranks(query, key, k_BMHK.shape[0])
     w, b, k = (
       ordered(x, order_BM).swapaxes(1, 2).astype(jnp.float32)
       for x in (key.state['direction'], key.state['strength'], k_BMHK)

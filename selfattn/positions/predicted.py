@@ -31,9 +31,11 @@ class RePo(Position):
 
   per_layer = True
   is_relative = True
+  turns_pairs = True
   supports_real_positions = True
 
   def __post_init__(self):
+    super().__post_init__()
     require(0 <= self.start <= 1, 'start', self.start, 'from 0 to 1')
     require(self.base > 1, 'base', self.base, 'greater than 1')
 

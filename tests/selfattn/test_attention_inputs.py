@@ -193,3 +193,24 @@ def test_a_content_term_may_be_none():
   wanted = attend(Q, KEYS, VALUES, return_weights=True)
   for one, other in zip(found, wanted, strict=True):
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize('kind', ['float16', 'bfloat16', 'float32'])
+@pytest.mark.parametrize('share', [0.6, 0.99])
+def test_a_bias_above_the_lowest_number_does_not_hide(kind, share):
+  """Adding the same to all scores changes no weight."""
+  lowest = float(jnp.finfo(kind).min)
+  for value, total in ((share * lowest, 1.0), (lowest, 0.0)):
+    bias = jnp.full((1, 1, L, M), value, kind)
+    _, weights = attend(Q, KEYS, VALUES, bias=bias, return_weights=True)
+    np.testing.assert_allclose(weights.sum(axis=-1), total, atol=1e-6)
+
+
+@pytest.mark.parametrize('in_encoder', [False, True])
+def test_nan_at_padding_reaches_no_token(in_encoder):
+  x = jnp.ones((1, 4, 8)).at[:, 3].set(jnp.nan)
+  layer = Attention(8, 2, in_encoder=in_encoder)
+  (output, _), _ = layer.init_with_output(
+    jax.random.key(0), x, query_tokens=np.array([[True, True, True, False]])
+  )
+  assert np.isfinite(output[:, :3]).all()

@@ -1,5 +1,6 @@
 """The calls of the two chapters, with their arguments, and their claims."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -240,6 +241,26 @@ def test_parameters_of_the_classifier():
   params = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens == 1)
   assert count(params) == 2_560_000 + 263_168 + 1_024 + 525_568 + 514
   assert count(params) == 3_350_274
+
+
+def test_parameters_of_the_rnn_and_of_self_attention():
+  """Of its two models in 1.5, the document prints 2,826,498 and 3,150,338.
+
+  Both have an embedding, 2,560,000, and a head, 514. torch.nn.LSTM has two
+  biases a gate, and Flax's one.
+  """
+  X, ids = jnp.ones((2, 3, 256)), jnp.ones((2, 3), jnp.int32)
+  attention = selfattn.MultiHeadAttention(256, 8, bias=True)
+  cell = nn.OptimizedLSTMCell(256)
+  carry = cell.initialize_carry(jax.random.key(0), X[:, 0].shape)
+
+  def size(module, *args):
+    return count(jax.eval_shape(module.init, jax.random.key(0), *args))
+
+  shared = size(nn.Embed(10_000, 256), ids) + size(nn.Dense(2), X)
+  rnn = shared + size(cell, carry, X[:, 0]) + 4 * 256
+  assert rnn == 3_086_850
+  assert shared + size(attention, X, X, X) == 2_823_682
 
 
 @pytest.mark.parametrize('pair', [0, 255])

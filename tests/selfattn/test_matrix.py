@@ -12,6 +12,7 @@ import flax.linen as nn
 import hypothesis
 import hypothesis.strategies as st
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -655,6 +656,28 @@ def test_empty_batches_and_texts_work(name, batch, length):
       jax.ShapeDtypeStruct((batch, length), bool),
     )
     assert y.shape == (batch, length, D)
+
+
+@entries
+@pytest.mark.parametrize('backend', ['auto', 'chunked'])
+def test_batches_and_texts_of_any_size_are_exported(name, backend):
+  entry, params = ENTRIES[name], program(name)[1]
+  made = entry.made(backend=backend)
+  sizes = jax.export.symbolic_shape('batch, length')
+
+  @jax.jit
+  def outputs(params, x, ids, mask):
+    return made.apply({'params': params}, x, Tokens(mask, ids=ids))
+
+  exported = jax.export.export(outputs)(
+    jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params),
+    jax.ShapeDtypeStruct((*sizes, D), jnp.float32),
+    jax.ShapeDtypeStruct(sizes, jnp.int32),
+    jax.ShapeDtypeStruct(sizes, bool),
+  )
+  given = params, X, IDS, np.ones((B, L), bool)
+  found, want = exported.call(*given), outputs(*given)
+  assert_near(found, want, f'{name}: one program must serve all sizes')
 
 
 def test_every_normaliser_and_encoder_is_in_the_matrix():

@@ -498,3 +498,41 @@ def test_pairs_of_texts_have_no_cache():
   variables = draw(model.init, jax.random.key(0), ids, ids == 0)
   with pytest.raises(ValueError, match='separator = 8 must be None with a cac'):
     model.apply(variables, ids, ids == 1, mutable='cache', cache_len=L)
+
+
+@pytest.mark.parametrize('name', NORMALISERS)
+def test_weights_are_float32_in_x64_mode_whatever_parameters_are(name):
+  normaliser = NORMALISERS[name](2, head_dim=4)
+  with jax.enable_x64(True):
+    params = jax.tree.map(
+      lambda x: x.astype(jnp.float64), normaliser.init(jax.random.key(0))
+    )
+    q = jnp.ones((1, 3, 2, 4), jnp.float64)
+    _, weights = attend(
+      q,
+      q,
+      q,
+      causal=True,
+      normaliser=normaliser,
+      normaliser_params=params,
+      return_weights=True,
+    )
+  assert weights.dtype == jnp.float32
+
+
+@pytest.mark.parametrize('name', POSITIONS)
+def test_a_cache_is_float32_in_x64_mode(name):
+  method = POSITIONS[name](8, 2, True, vocab_size=9)
+  if not method.supports_cache:
+    return
+  layer = Attention(8, 2, position=method, causal=True, in_encoder=True)
+
+  def run(x, params):
+    more = {'position_params': params, 'cache_len': 7, 'mutable': ['cache']}
+    variables = layer.init(jax.random.key(0), x, position_params=params)
+    return layer.apply(variables, x, **more)
+
+  with jax.enable_x64(True):
+    x = jnp.ones((2, 5, 8), jnp.float32)
+    _, cache = jax.eval_shape(run, x, method.init_model(jax.random.key(0)))
+  assert jnp.dtype('float64') not in {x.dtype for x in jax.tree.leaves(cache)}

@@ -143,3 +143,13 @@ def test_a_mean_of_hidden_layers():
     rows = nn.gelu(dense(X[n, :length]), approximate=False)
     np.testing.assert_allclose(found[n], rows.mean(axis=0), rtol=1e-5)
   np.testing.assert_array_equal(found[2], 0)
+
+
+@pytest.mark.parametrize('name', POOLS)
+def test_texts_of_length_0_are_zero(name):
+  pool, x = POOLS[name](), jnp.ones((2, 0, 4))
+  pooled, _ = pool.init_with_output(
+    jax.random.key(0), x, jnp.ones((2, 0), bool)
+  )
+  assert len(pooled) == 2
+  assert not pooled.any()

@@ -1,6 +1,7 @@
 """Every position method against its formula in float64, and identities."""
 
 import dataclasses
+import functools
 import itertools
 import re
 
@@ -14,6 +15,7 @@ from selfattn.backends import attend
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.biases import slopes
+from selfattn.positions.rotary import Rotary
 from selfattn.tokens import Tokens
 from tests.conftest import at, draw, is_causal_only, normal
 
@@ -559,3 +561,65 @@ def test_heads_of_kerple_begin_apart():
   for name, top in {'r1': 2.0, 'r2': 1.0}.items():
     parts = np.floor(np.sort(params[name]) / top * 8)
     np.testing.assert_array_equal(parts, np.arange(8))
+
+
+@pytest.mark.parametrize('name', POSITIONS)
+def test_heads_one_channel_wide_have_positions_or_are_refused(name):
+  kind = POSITIONS[name]
+  if kind.turns_pairs or issubclass(kind, Rotary):
+    with pytest.raises(ValueError, match=r'at least 2|leave a pair'):
+      kind(4, 4, True)
+    return
+  method = kind(4, 4, True, vocab_size=9)
+  trees = [
+    jax.eval_shape(init, jax.random.key(0))
+    for init in (method.init_model, method.init_layer)
+  ]
+  assert all(leaf.size for leaf in jax.tree.leaves(trees))
+  # A rotation of one channel is the identity; a polar one has two of each.
+  assert 'rotate' not in method.hooks or method.rotated_dim > 1
+
+
+@pytest.mark.parametrize('causal', [True, False])
+def test_inkling_forms_no_curves_of_pairs(causal):
+  method = POSITIONS['inkling'](8, 2, causal, num_curves=64, max_distance=4)
+  params = draw(method.init, jax.random.key(0))
+  rows = np.arange(6)[None]
+  state = normal(1, (3, 6, 2, 64))
+  sides = [
+    Tokens(positions=one, index=one, state=state)
+    for one in (rows, jnp.asarray(rows))
+  ]
+  for tokens in sides:
+    run = functools.partial(method.bias, params, tokens, tokens)
+    sizes = [
+      variable.aval.size
+      for equation in jax.make_jaxpr(run)().eqns
+      for variable in equation.outvars
+    ]
+    assert max(sizes) < 3 * 6 * 6 * 64
+  ahead = rows - rows.T
+  row = np.where(ahead > 0, ahead + 3, -ahead)
+  is_near = (abs(ahead) <= 3) & ((ahead <= 0) | (not causal))
+  table = np.array(params['table'])[np.where(is_near, row, 0)]
+  table *= is_near[..., None]
+  want = np.einsum('BLHC,LMC->BHLM', state, table)
+  seen = ahead <= (0 if causal else 6)
+  for tokens in sides:
+    bias = method.bias(params, tokens, tokens)
+    np.testing.assert_allclose(bias * seen, want * seen, atol=1e-4)
+
+
+@pytest.mark.parametrize('kind', [*POSITIONS.values(), *NORMALISERS.values()])
+def test_parameters_are_float32_in_x64_mode(kind):
+  with jax.enable_x64(True):
+    is_position = issubclass(kind, Position)
+    made = (
+      kind(8, 2, True, vocab_size=9) if is_position else kind(2, head_dim=4)
+    )
+    names = ('init', 'init_model', 'init_layer') if is_position else ('init',)
+    for name in names:
+      like = jax.eval_shape(getattr(made, name), jax.random.key(0))
+      assert {leaf.dtype for leaf in jax.tree.leaves(like)} <= {
+        jnp.dtype('float32')
+      }
