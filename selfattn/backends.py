@@ -14,6 +14,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from selfattn.arrays import as_floats
 from selfattn.choice import BACKENDS, Choice, choose
 from selfattn.dropout import Dropout, check_dropout
 from selfattn.kernels import KERNELS, run_kernel, unsupported_reason
@@ -120,6 +121,7 @@ def attend(
       call.
   """
   _check_shapes(q_BLHK, k_BMGK, v_BMGK)
+  q_BLHK, k_BMGK, v_BMGK = map(as_floats, (q_BLHK, k_BMGK, v_BMGK))
   B, L, H, K = q_BLHK.shape
   M = k_BMGK.shape[1]
   position = NoPosition(H * K, H, causal) if position is None else position

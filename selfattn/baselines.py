@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from selfattn.arrays import as_floats, placed
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
 from selfattn.positions.contract import require, require_one_of
@@ -37,7 +38,7 @@ class BowEncoder(Encoder):
   ) -> jax.Array:
     """Returns x_BLD, dropped in training."""
     del tokens, attention_dropout
-    return drop(x_BLD, dropout, 0)
+    return drop(as_floats(x_BLD), dropout, 0)
 
 
 class ConvolutionEncoder(Encoder):
@@ -75,7 +76,7 @@ class ConvolutionEncoder(Encoder):
     """Returns (B, L, D) of the same dtype."""
     del attention_dropout
     tokens = _one_text(tokens, x_BLD)
-    x_BLD = drop(without_padding(x_BLD, tokens), dropout, 0)
+    x_BLD = drop(without_padding(as_floats(x_BLD), tokens), dropout, 0)
     for layer in range(self.num_layers):
       h_BLD = nn.LayerNorm(dtype=self.dtype, name=f'norm_{layer}')(x_BLD)
       # A window then reads zeros at padding, as it does beyond the sequence.
@@ -157,7 +158,7 @@ class RecurrentEncoder(Encoder):
     """Returns (B, L, D) of the same dtype."""
     del attention_dropout
     tokens = _one_text(tokens, x_BLD)
-    x_BLD = drop(without_padding(x_BLD, tokens), dropout, 0)
+    x_BLD = drop(without_padding(as_floats(x_BLD), tokens), dropout, 0)
     (B, L, _), kind = x_BLD.shape, x_BLD.dtype
     lengths_B = order_BL1 = None
     if tokens.padding_mask is not None:
@@ -170,13 +171,23 @@ class RecurrentEncoder(Encoder):
     for layer in range(self.num_layers):
       if L:
         network: Any = self._layer(x_BLD.shape[-1], layer)
-        x_BLD = network(x_BLD, seq_lengths=lengths_B)
+        x_BLD = network(
+          x_BLD, seq_lengths=lengths_B, initial_carry=self._carry(x_BLD)
+        )
       x_BLD = drop(x_BLD, dropout, layer + 1)
     x_BLD = x_BLD.astype(kind)
     if order_BL1 is not None:
       back_BL1 = jnp.argsort(order_BL1, axis=1)
       x_BLD = jnp.take_along_axis(x_BLD, back_BL1, axis=1)
     return x_BLD
+
+  def _carry(self, x_BLD):
+    """The states that a layer begins with, of both directions if it has two."""
+    B, _, D = x_BLD.shape
+    cell = CELLS[self.cell](D // (1 + self.bidirectional), parent=None)
+    zeros = cell.initialize_carry(jax.random.key(0), (B, D))
+    carry = jax.tree.map(lambda x: placed(x, x_BLD[:, 0, :1]), zeros)
+    return (carry, carry) if self.bidirectional else carry
 
   def _layer(self, width: int, layer: int):
     if not self.bidirectional:

@@ -60,6 +60,7 @@ def continued(
     begin = jnp.asarray(tokens.index)[0, 0].astype(jnp.int32)
   end.value = jnp.asarray(begin + length, jnp.int32)
   fits = jnp.logical_and(begin >= 0, end.value <= cache_len)
+  fits &= (tokens.index == begin + jnp.arange(length)[None]).all()
   if not isinstance(fits, core.Tracer) and not fits:
     raise ValueError(
       f'{int(end.value)} tokens do not fit into cache_len = {cache_len}'
@@ -106,12 +107,17 @@ def cached(
     if size != cache_len:
       raise ValueError(f'cache_len = {cache_len}, and the cache holds {size}')
     kept.value = new[name] = jax.tree.map(
-      lambda old, x: jax.lax.dynamic_update_slice_in_dim(old, x, begin, axis=1),
-      kept.value,
-      rows,
+      lambda old, x: _written(old, x, begin), kept.value, rows
     )
   keys, values = new.pop('keys'), new.pop('values')
   return keys, values, Tokens(**new).with_defaults(cache_len)
+
+
+def _written(old, x, begin):
+  """Kept rows with new ones, in a type that holds both."""
+  kind = jnp.promote_types(old.dtype, x.dtype)
+  old, x = old.astype(kind), x.astype(kind)
+  return jax.lax.dynamic_update_slice_in_dim(old, x, begin, axis=1)
 
 
 def _zeros(rows, cache_len: int):

@@ -15,6 +15,7 @@ import numpy as np
 from jax import core
 from jax.numpy import arange, zeros
 
+from selfattn.arrays import as_floats
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.dropout import MAX_RATE, Dropout
@@ -196,6 +197,7 @@ class PositionalEncoding(nn.Module):
       is_inside = (positions >= 0) & (positions < self.max_len)
       P = jnp.where(is_inside[..., None], P, jnp.nan)
     self.sow('intermediates', 'P', P)
+    X = as_floats(X)
     X = X + P.astype(X.dtype)
     dropout = _dropout(self, training)
     return X if dropout is None else dropout(X)

@@ -133,7 +133,13 @@ class TextClassifier(nn.Module):
       mask_D = self.param('mask', init, (width,))
       is_mask_BL = tokens_BL == self.vocab_size
       x_BLD = jnp.where(is_mask_BL[..., None], mask_D[None, None], x_BLD)
-    if self.has_cls:
+    has_cache = (
+      self.is_mutable_collection('cache') and not self.is_initializing()
+    )
+    # [CLS] stands before all tokens, not before those of each call.
+    is_later_call = has_cache and self.has_variable('cache', 'columns')
+    num_added = int(self.has_cls and not is_later_call)
+    if num_added:
       cls_D = self.param('cls', init, (width,))
       cls_B1D = jnp.broadcast_to(cls_D, (x_BLD.shape[0], 1, width))
       x_BLD = jnp.concatenate([cls_B1D, x_BLD], axis=1)
@@ -145,15 +151,14 @@ class TextClassifier(nn.Module):
       )
     inner = None if dropout is None else dropout.at(0)
     tokens = self.sampling.tokens(padding_mask_BL, position_stream)
-    has_cache = self.is_mutable_collection('cache')
+    if has_cache:
+      if positions_BL is None:
+        self._check_cache(tokens)
+      tokens = self._continued(tokens)
+    elif tokens.positions is None and not is_right_padded:
+      tokens = _from_first_token(tokens, num_added)
     if positions_BL is not None:
       tokens = tokens.replace(positions=positions_BL, is_consecutive=None)
-    elif has_cache and not self.is_initializing():
-      self._check_cache(tokens)
-      if not is_right_padded:
-        tokens = self._continued(tokens)
-    elif tokens.positions is None and not is_right_padded:
-      tokens = _from_first_token(tokens)
     is_second_BL = None
     if self.separator is not None:
       is_second_BL = _is_second(tokens_BL, self.separator)
@@ -169,7 +174,8 @@ class TextClassifier(nn.Module):
         type_BL = jnp.zeros_like(tokens_BL)
       x_BLD += types(jnp.asarray(type_BL, jnp.int32))
     if self.restarts and is_second_BL is not None:
-      tokens = _restarted(tokens, is_second_BL, int(self.has_cls))
+      first_B1 = num_added + _num_before(tokens, num_added)
+      tokens = _restarted(tokens, is_second_BL, first_B1)
     x_BLD = self.encoder(
       x_BLD.astype(self.dtype),
       tokens.replace(
@@ -224,17 +230,34 @@ class TextClassifier(nn.Module):
       )
 
 
-def _from_first_token(tokens: Tokens) -> Tokens:
+def _num_before(tokens: Tokens, num_added: int) -> jax.Array:
+  """Columns of padding before the first token of each row, (B, 1).
+
+  Args:
+    num_added: columns of [CLS], which stands before them.
+  """
+  mask_BL = jnp.asarray(tokens.padding_mask)[:, num_added:]
+  return jnp.argmax(mask_BL, axis=1)[:, None]
+
+
+def _from_first_token(tokens: Tokens, num_added: int) -> Tokens:
   """Tokens whose positions begin at the first one of each row.
 
   Where padding is known to begin no row, nothing is traced.
+
+  Args:
+    num_added: columns of [CLS], whose positions are those before the first.
   """
   mask_BL = jnp.asarray(tokens.padding_mask)
-  if not isinstance(mask_BL, core.Tracer) and np.asarray(mask_BL)[:, :1].all():
+  begins = mask_BL[:, num_added : num_added + 1]
+  if not isinstance(begins, core.Tracer) and np.asarray(begins).all():
     return tokens
-  first_B1 = jnp.argmax(mask_BL, axis=1)[:, None]
-  index_BL = jnp.arange(mask_BL.shape[1])[None] - first_B1
-  return tokens.replace(positions=index_BL, is_consecutive=True)
+  column_1L = jnp.arange(mask_BL.shape[1])[None]
+  before_B1 = _num_before(tokens, num_added)
+  index_BL = jnp.where(column_1L < num_added, column_1L, column_1L - before_B1)
+  if not num_added:
+    return tokens.replace(positions=index_BL, is_consecutive=True)
+  return tokens.replace(positions=index_BL, index=index_BL, is_consecutive=None)
 
 
 def _is_second(tokens_BL, separator: int) -> jax.Array:
@@ -243,17 +266,17 @@ def _is_second(tokens_BL, separator: int) -> jax.Array:
   return jnp.cumsum(is_separator_BL, axis=1) - is_separator_BL > 0
 
 
-def _restarted(tokens: Tokens, is_second_BL, first: int) -> Tokens:
+def _restarted(tokens: Tokens, is_second_BL, first_B1) -> Tokens:
   """Tokens whose positions in the second text begin as those of the first.
 
   Args:
     tokens: as of a sampling.
     is_second_BL: whether each token is of the second text.
-    first: index of the first token of the first text.
+    first_B1: column of the first token of the first text.
   """
   index_BL = jnp.arange(is_second_BL.shape[1])[None]
   begin_B1 = is_second_BL.argmax(axis=1)[:, None]
-  index_BL = jnp.where(is_second_BL, index_BL - begin_B1 + first, index_BL)
+  index_BL = jnp.where(is_second_BL, index_BL - begin_B1 + first_B1, index_BL)
   if tokens.positions is None:
     return tokens.replace(positions=index_BL)
   positions_BL = jnp.broadcast_to(tokens.positions, index_BL.shape)

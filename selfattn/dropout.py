@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from selfattn.arrays import as_floats
+
 # Multipliers of MurmurHash3's 32-bit finalizer (Appleby, 2011), and the odd
 # number nearest 2^32 over the golden ratio, which spreads consecutive integers.
 _MIX_1 = 0x85EBCA6B
@@ -167,6 +169,7 @@ class Dropout(Bits):
     Raises:
       ValueError: the rate is out of range, and not traced.
     """
+    x = as_floats(x)
     keep = self.keep(x.shape) if keep is None else keep
     scale = 1 / (1 - self._checked_rate())
     return jnp.where(keep, x * scale.astype(x.dtype), 0)

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from selfattn.arrays import placed
+from selfattn.order import extended
 from selfattn.tokens import Tokens
 
 # Tokens of a chunk. Pairs are formed within it alone.
@@ -126,7 +128,8 @@ def _scan(q_BHLK, k_BHLK, v_BHLV, segments_BL, past_BHKV=None, is_strict=False):
 
   if past_BHKV is None:
     past_BHKV = jnp.zeros((B, H, K, v_BHLV.shape[-1]), v_BHLV.dtype)
-  padded_BL = jnp.pad(segments_BL, ((0, 0), (0, missing)), mode='edge')
+    past_BHKV = placed(past_BHKV, k_BHLK.sum(axis=(2, 3), keepdims=True))
+  padded_BL = extended(segments_BL, missing)
   of_chunks = jnp.moveaxis(padded_BL.reshape(B, num_chunks, size), 1, 0)
   (total_BHKV, _), sums = jax.lax.scan(
     chunk,

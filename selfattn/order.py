@@ -96,6 +96,16 @@ def ranks(
   return jnp.lexsort(k[::-1]), until_BL
 
 
+def extended(x, count: int):
+  """x (B, M, ...) and its last row again, `count` times.
+
+  As jnp.pad(mode='edge'), which slices the other axes, too, and may not where
+  they are sharded.
+  """
+  last = jnp.repeat(x[:, -1:], count, axis=1)
+  return jnp.concatenate([x, last], axis=1)
+
+
 def ordered(x, order_BM: jax.Array | None):
   """Rows of x, (1 or B, M, ...), in an order; None: as they are."""
   if order_BM is None:

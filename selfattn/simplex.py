@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from selfattn.arrays import placed
 from selfattn.products import unfused_on_cpu
 
 # Keys up to which XLA's sum of products in the gradient is faster inside of a
@@ -63,7 +64,7 @@ def entmax(scores: jax.Array, mask: jax.Array, alpha: jax.Array) -> jax.Array:
     return jnp.where(is_below, middle, tau), None
 
   # The largest weight alone would sum to one at tau = -1.
-  tau = jnp.full((*scaled.shape[:-1], 1), -1.0, scaled.dtype)
+  tau = placed(jnp.full(peak.shape, -1.0, scaled.dtype), peak)
   widths = 0.5 ** jnp.arange(1.0, 30.0, dtype=scaled.dtype)
   tau, _ = jax.lax.scan(halve, tau, widths)
   nearly = weights(tau)

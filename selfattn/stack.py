@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from selfattn.arrays import as_floats
 from selfattn.attention import Attention
 from selfattn.blocks import Block, OfAllLayers, PreNorm
 from selfattn.caches import continued
@@ -166,7 +167,7 @@ class Stack(Encoder):
       )
     check_dropout(dropout)
     check_dropout(attention_dropout)
-    tokens = Tokens.of(tokens)
+    tokens, x_BLD = Tokens.of(tokens), as_floats(x_BLD)
     if self.is_mutable_collection('cache') and not self.is_initializing():
       tokens = self._continue(tokens, x_BLD.shape[1], cache_len)
     B, L = x_BLD.shape[:2]

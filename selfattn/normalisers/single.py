@@ -8,6 +8,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from selfattn.arrays import placed
 from selfattn.normalisers.contract import Softmax
 from selfattn.order import later_sum
 from selfattn.positions.contract import require
@@ -40,6 +41,7 @@ class Sinks(Softmax):
       sink_H[None, :, None, None], (B, self.num_heads, L, 1)
     )
     # The sink is one more key, which has no value.
+    sink_BHL1 = placed(sink_BHL1, scores_BHLM[..., :1])
     scores = jnp.concatenate([scores_BHLM, sink_BHL1], axis=-1)
     if mask is None:
       return masked_softmax(scores, None)[..., :-1]

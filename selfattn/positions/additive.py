@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.order import later_sum
+from selfattn.positions.angles import angles, without_turns
 from selfattn.positions.biases import slopes
 from selfattn.positions.contract import (
   Position,
@@ -139,7 +140,7 @@ class GrapeAp(Position):
     mean = (p_BMHP**2).mean(axis=-1, keepdims=True)
     # The smallest difference from 1 in float32, as in PyTorch.
     p_BMHP = p_BMHP * jax.lax.rsqrt(mean + jnp.finfo(jnp.float32).eps)
-    angle = jnp.asarray(tokens.positions, jnp.float32)[..., None, None]
+    angle = without_turns(angles(tokens.positions, np.ones(1)))[..., None]
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     a, b = jnp.split(p_BMHP, 2, axis=-1)
     return jnp.concatenate([a * cos + b * sin, b * cos - a * sin], axis=-1)

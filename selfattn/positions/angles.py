@@ -41,5 +41,15 @@ def angles(positions_BL, rates: np.ndarray):
   return turned.astype(jnp.float32) * jnp.float32(np.pi * 2.0**-31)
 
 
+def without_turns(angles) -> jnp.ndarray:
+  """Angles that `angles` returns from -pi to pi, float32.
+
+  Larger ones of float64 would lose digits in it.
+  """
+  if isinstance(angles, np.ndarray):
+    angles = np.remainder(angles + np.pi, 2 * np.pi) - np.pi
+  return jnp.asarray(angles, jnp.float32)
+
+
 def _last(rates: np.ndarray, rank: int) -> np.ndarray:
   return rates.reshape((1,) * rank + (-1,))

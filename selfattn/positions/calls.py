@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import traverse_util
 
+from selfattn.arrays import as_floats
 from selfattn.layers import ALONE, narrowed
 from selfattn.positions.contract import Position
 from selfattn.tokens import Tokens
@@ -86,7 +87,8 @@ def embedded(
   """
   for name, part, part_params in parts_with(position, 'embed', params):
     if name in names:
-      before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
+      before_BLD = x_BLD = as_floats(x_BLD)
+      x_BLD = part.embed(part_params, x_BLD, tokens)
       check_returned(part, 'embed', x_BLD, *before_BLD.shape)
       if not part.has_encoding:
         P[name] = x_BLD - before_BLD

@@ -22,8 +22,8 @@ class LieRe(Position):
 
   exp(p A) is applied as the product of exp(2^b A) over the bits b of p, so
   that no position has a matrix of its own. In float32, its phase is off by up
-  to 1e-4 at position 1,000 and 1e-2 at 10^5. Positions are at least 0:
-  ValueError where they are known while tracing.
+  to 1e-4 at position 1,000 and 1e-2 at 10^5. Positions are at least 0: a
+  ValueError where they are known while tracing, and NaN where they are not.
 
   Attributes:
     block_dim: channels of a head that one block of A joins; 0: all.
@@ -119,6 +119,8 @@ class LieRe(Position):
       turned = jnp.einsum('HNij,BLHNj->BLHNi', rotation, x, precision='highest')
       return jnp.where(is_set_BL[..., None, None, None], turned, x), None
 
+    is_supported = jnp.asarray(positions_BL >= 0)[..., None, None, None]
+    blocks = jnp.where(is_supported, blocks, jnp.nan)
     blocks, _ = jax.lax.scan(step, blocks, (rotations, bits % 2 == 1))
     return blocks.reshape(x_BLHK.shape).astype(x_BLHK.dtype)
 

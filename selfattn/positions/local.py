@@ -9,6 +9,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from selfattn.arrays import placed
+from selfattn.order import ordered
 from selfattn.positions.contract import Position, require, require_one_of
 from selfattn.tokens import Tokens
 
@@ -156,13 +158,7 @@ class Recurrent(Neighbours):
     """The state after each token, (B, L, width)."""
     B, L, D = x_BLD.shape
     if not self.window:
-      is_token = _padding_mask(tokens, B, L)
-      begins = jnp.zeros((B, L), bool)
-      if tokens.segments is not None:
-        step = -1 if is_reverse else 1
-        begins = tokens.segments != jnp.roll(tokens.segments, step, axis=1)
-        begins = jnp.broadcast_to(begins, (B, L))
-      return self._scan(params, x_BLD, is_token, begins, is_reverse)[1]
+      return self._read_all(params, x_BLD, tokens, is_reverse)
     before = 0 if is_reverse else self.window - 1
     seen, is_token = windows(x_BLD, tokens, before, self.window - 1 - before)
     seen = seen.reshape(B * L, self.window, D)
@@ -171,11 +167,30 @@ class Recurrent(Neighbours):
     last, _ = self._scan(params, seen, is_token, begins, is_reverse)
     return last.reshape(B, L, last.shape[-1])
 
+  def _read_all(self, params, x_BLD, tokens, is_reverse):
+    """The state after each token of the whole text, (B, L, width)."""
+    B, L = x_BLD.shape[:2]
+    is_token, begins = _padding_mask(tokens, B, L), jnp.zeros((B, L), bool)
+    if tokens.segments is None:
+      return self._scan(params, x_BLD, is_token, begins, is_reverse)[1]
+    # Tokens of a segment become neighbours, whatever stands between them.
+    segments_BL = jnp.broadcast_to(tokens.segments, (B, L))
+    order_BL = jnp.argsort(segments_BL, axis=1, stable=True)
+    segments_BL, is_token, x_BLD = (
+      ordered(x, order_BL) for x in (segments_BL, is_token, x_BLD)
+    )
+    step = -1 if is_reverse else 1
+    begins = segments_BL != jnp.roll(segments_BL, step, axis=1)
+    read = self._scan(params, x_BLD, is_token, begins, is_reverse)[1]
+    return ordered(read, jnp.argsort(order_BL, axis=1))
+
   def _scan(self, params, x_NTD, is_token_NT, begins_NT, is_reverse):
     """The last state, (N, width), and all, (N, T, width), where tokens are."""
     cell = self._cell
     shape = x_NTD.shape[0], x_NTD.shape[-1]
     zeros = cell.initialize_carry(jax.random.key(0), shape)
+    of_row_N1 = x_NTD.sum(axis=(1, 2))[:, None]
+    zeros = jax.tree.map(lambda x: placed(x, of_row_N1), zeros)
 
     def step(carry, now):
       x_ND, is_token_N, begins_N = now

@@ -6,7 +6,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from selfattn.positions.angles import angles, without_turns
 from selfattn.positions.contract import Position, require
 from selfattn.positions.rotary import turned
 
@@ -71,10 +73,10 @@ class RePo(Position):
 
   def _turned(self, x_BLHK, tokens):
     count = self.head_dim // 2
-    rates_R = self.base ** (-jnp.arange(count) / count)
+    rates_R = self.base ** (-np.arange(count) / count)
     reads = self.layer.value(
       lambda n: n >= round(self.start * self.layer.count)
     )
-    position_BL1 = jnp.asarray(tokens.positions, jnp.float32)[..., None]
-    position_BLH = jnp.where(reads > 0, tokens.state, position_BL1)
-    return turned(x_BLHK, position_BLH[..., None] * rates_R[None, None, None])
+    by_index = without_turns(angles(tokens.positions, rates_R))[:, :, None]
+    by_text = tokens.state[..., None] * jnp.float32(rates_R)[None, None, None]
+    return turned(x_BLHK, jnp.where(reads > 0, by_text, by_index))

@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from selfattn.order import columns_back, ordered, prefix_sums, ranks
+from selfattn.order import columns_back, extended, ordered, prefix_sums, ranks
 from selfattn.positions.contract import Position
 
 # Keys of a block; within one, pairs are computed channel by channel.
@@ -80,8 +80,7 @@ class Wall(Position):
   def _blocks(self, x_BMHK, count: int):
     """(B, blocks, keys of a block, H, K); the last key fills the last block."""
     B, M, H, K = x_BMHK.shape
-    rest = [(0, 0), (0, count * _BLOCK - M), (0, 0), (0, 0)]
-    x_BMHK = jnp.pad(x_BMHK, rest, mode='edge')
+    x_BMHK = extended(x_BMHK, count * _BLOCK - M)
     return x_BMHK.reshape(B, count, _BLOCK, H, K)
 
   def _far(self, q_BLHK, sums_BLHK, k_BCNHK, sums_BCNHK):

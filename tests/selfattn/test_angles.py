@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from selfattn.encoders import AttentionEncoder
-from selfattn.positions import POSITIONS
+from selfattn.positions import POSITIONS, make
 from selfattn.tokens import Tokens
-from tests.conftest import at
+from tests.conftest import at, normal
 
 D, H = 24, 3
 FAR = np.array([[0, 1, 32_768, 131_071, 131_072, 10**6, 2**31 - 1, -70_000]])
@@ -69,3 +69,41 @@ def test_counted_positions_are_known_under_scan_and_remat():
   """Then a table of float64 is in the program, and no sine is left to do."""
   assert 'stablehlo.sine' not in lowered(Tokens(), scan=True, remat=True)
   assert 'stablehlo.sine' in lowered(Tokens(positions=jnp.asarray(FAR)))
+
+
+@pytest.mark.parametrize('shift', [100_000, 2**24 + 1])
+@pytest.mark.parametrize('name', ['repo', 'grape_ap', 'rotary'])
+def test_far_positions_are_as_exact_as_near_ones(name, shift):
+  """In float32, positions 2^24 + 1 and 2^24 would be equal."""
+  encoder = AttentionEncoder(
+    num_layers=4,
+    num_heads=2,
+    mlp_dim=16,
+    position=make({name: {}}, 8, 2, True),
+    causal=True,
+    dtype=jnp.float32,
+  )
+  x, positions = normal(0, (1, 6, 8)), np.arange(6)[None]
+  variables = encoder.init(jax.random.key(0), x)
+
+  def outputs(positions):
+    return encoder.apply(variables, x, Tokens(positions=positions))
+
+  near, known = outputs(positions), outputs(positions + shift)
+  traced = jax.jit(outputs)(jnp.asarray(positions + shift))
+  np.testing.assert_allclose(traced, known, atol=2e-5)
+  if name != 'grape_ap':  # It turns keys alone.
+    np.testing.assert_allclose(known, near, atol=2e-5)
+
+
+def test_negative_positions_of_lie_re_are_nan_where_they_are_traced():
+  method = POSITIONS['lie_re'](8, 2, True)
+  params, q = method.init(jax.random.key(0)), jnp.ones((1, 3, 2, 4))
+
+  @jax.jit
+  def turned(positions):
+    tokens = Tokens(positions=positions).with_defaults(3, 1)
+    return method.rotate(params, q, q, tokens, tokens)[0]
+
+  is_number = np.isfinite(turned(jnp.array([[-1, 0, 1]]))).all(axis=(0, 2, 3))
+  np.testing.assert_array_equal(is_number, [False, True, True])

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn import positions
+from selfattn import chapters, positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
-from selfattn.encoders import AttentionEncoder
+from selfattn.dropout import Dropout
+from selfattn.encoders import ENCODERS, AttentionEncoder
+from selfattn.positions import make
 from selfattn.tokens import Tokens
 
 B, L, M, H, K = 2, 4, 5, 2, 6
@@ -214,3 +216,33 @@ def test_nan_at_padding_reaches_no_token(in_encoder):
     jax.random.key(0), x, query_tokens=np.array([[True, True, True, False]])
   )
   assert np.isfinite(output[:, :3]).all()
+
+
+@pytest.mark.parametrize('name', ENCODERS)
+def test_integers_are_read_as_real_numbers(name):
+  """And never cut off the results, dropped or not."""
+  sizes = {} if name == 'bow' else {'num_layers': 1, 'dtype': jnp.float32}
+  if name in ('attention', 'linear_attention'):
+    position = make({'sinusoidal': {}}, 8, 2, False)
+    sizes |= {'num_heads': 2, 'mlp_dim': 8, 'position': position}
+  encoder = ENCODERS[name](**sizes)
+  x = jnp.arange(24).reshape(1, 3, 8) % 5
+  variables = encoder.init(jax.random.key(0), x)
+  for dropout in (None, Dropout.create(jax.random.key(1), 0.3)):
+    found = encoder.apply(variables, x, None, dropout)
+    want = encoder.apply(variables, x.astype(jnp.float32), None, dropout)
+    assert found.dtype == jnp.float32
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize('kind', ['int32', 'bool'])
+def test_attention_over_integers_is_that_over_real_numbers(kind):
+  q, k, v = (jnp.asarray(x).astype(kind) for x in (Q, KEYS, VALUES))
+  found, _ = attend(q, k, v)
+  assert found.dtype == jnp.float32
+  want, _ = attend(*(x.astype(jnp.float32) for x in (q, k, v)))
+  np.testing.assert_array_equal(found, want)
+  encoding = chapters.PositionalEncoding(4, 0.0)
+  x = jnp.ones((1, 3, 4), kind)
+  want = encoding.apply({}, x.astype(jnp.float32))
+  np.testing.assert_array_equal(encoding.apply({}, x), want)

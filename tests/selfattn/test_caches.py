@@ -12,8 +12,9 @@ from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import AttentionEncoder
-from selfattn.heads import VocabularyHead
+from selfattn.heads import TokenHead, VocabularyHead
 from selfattn.linear import LinearAttention
+from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS, Position
 from selfattn.tokens import Tokens
 from tests.conftest import draw, normal
@@ -295,3 +296,91 @@ def test_positions_of_all_calls_begin_at_the_first_token_of_a_row(name):
     found.append(logits)
   found = np.concatenate(found, axis=1)
   np.testing.assert_allclose(found[mask], want[mask], **close)
+
+
+@pytest.mark.parametrize('kind', [Attention, LinearAttention])
+@pytest.mark.parametrize(
+  ('index', 'is_one'),
+  [
+    ([[0, 1, 2], [0, 1, 2]], True),
+    ([[0, 1, 2], [1, 2, 3]], False),
+    ([[0, 1, 3], [0, 1, 3]], False),
+    ([[0, 2, 1], [0, 2, 1]], False),
+  ],
+)
+def test_a_traced_index_that_no_cache_has_gives_nan(kind, index, is_one):
+  x = normal(0, (2, 3, 8))
+  layer = kind(8, 2, causal=True)
+  variables = layer.init(jax.random.key(1), x)
+
+  @jax.jit
+  def outputs(index):
+    tokens = Tokens(index=index)
+    (y, _), _ = layer.apply(
+      variables, x, query_tokens=tokens, cache_len=6, mutable=['cache']
+    )
+    return y
+
+  is_number = np.isfinite(outputs(jnp.array(index)))
+  assert is_number.all() if is_one else not is_number.any()
+
+
+@pytest.mark.parametrize('pool', ['mean', 'cls'])
+@pytest.mark.parametrize('is_right_padded', [False, True])
+def test_cls_stands_before_the_first_call_alone(pool, is_right_padded):
+  """And positions go on, whatever is said of the first call."""
+  encoder = AttentionEncoder(
+    num_layers=1,
+    num_heads=2,
+    mlp_dim=16,
+    position=positions.make({'sinusoidal': {}}, 16, 2, True),
+    dtype=jnp.float32,
+    causal=True,
+    parent=None,
+  )
+  head = TokenHead(3, parent=None)
+  classifier = TextClassifier(
+    10, 3, 16, encoder, pool=POOLS[pool](parent=None), token_head={'t': head}
+  )
+  tokens, mask = np.arange(6)[None], np.ones((1, 6), bool)
+  variables = classifier.init(jax.random.key(0), tokens, mask)
+  want = classifier.apply(variables, tokens, mask)
+  state, found = {}, []
+  for begin, end in ((0, 3), (3, 4), (4, 6)):
+    logits, state = classifier.apply(
+      variables | state,
+      tokens[:, begin:end],
+      mask[:, begin:end],
+      cache_len=7,
+      mutable=['cache'],
+      is_right_padded=is_right_padded and begin == 0,
+    )
+    found.append(logits)
+  np.testing.assert_allclose(np.concatenate(found, 1), want, atol=1e-5)
+
+
+def test_later_calls_may_have_other_types():
+  x = normal(0, (1, 2, 8))
+  layer = Attention(
+    8, 2, causal=True, position=positions.make({'rotary': {}}, 8, 2, True)
+  )
+  variables = layer.init(jax.random.key(1), x)
+
+  def call(layer, state, x, positions):
+    (y, _), state = layer.apply(
+      variables | state,
+      x,
+      query_tokens=Tokens(positions=positions),
+      cache_len=6,
+      mutable=['cache'],
+    )
+    return y, state
+
+  first, second = np.arange(2)[None], np.arange(2, 4)[None]
+  _, state = call(layer, {}, x, first)
+  want, _ = call(layer, state, x, second)
+  found, _ = call(layer, state, x, second.astype(np.float32))
+  np.testing.assert_allclose(found, want, atol=1e-6)
+  half = layer.clone(dtype=jnp.bfloat16)
+  found, _ = call(half, state, x.astype(jnp.bfloat16), second)
+  np.testing.assert_allclose(found.astype(np.float32), want, atol=0.1)

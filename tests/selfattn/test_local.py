@@ -141,3 +141,30 @@ def test_a_recurrence_reads_the_text_or_a_window(options, causal, packed):
       read.append(out)
     want = np.concatenate(read) + (x[b, i] if method.residual else 0)
     np.testing.assert_allclose(found[b, i], want, **close)
+
+
+@pytest.mark.parametrize('causal', [True, False])
+@pytest.mark.parametrize(
+  ('segments', 'mask', 'kept'),
+  [
+    ([1, 1, 0, 1, 1], [1, 1, 0, 1, 1], [0, 1, 3, 4]),
+    ([1, 1, 2, 1, 1], [1, 1, 1, 1, 1], [0, 1, 3, 4]),
+    ([1, 2, 1, 2, 1], [1, 1, 1, 1, 1], [0, 2, 4]),
+  ],
+)
+def test_a_recurrence_goes_on_behind_what_is_not_of_its_text(
+  segments, mask, kept, causal
+):
+  position = POSITIONS['recurrent'](8, 2, causal)
+  params, x = position.init(jax.random.key(1)), normal(0, (1, 5, 8))
+
+  def read(x, **tokens):
+    return position.embed(
+      params, x, Tokens(**tokens).with_defaults(x.shape[1], 1)
+    )
+
+  want = read(x[:, np.array(kept)])
+  found = read(
+    x, segments=np.array([segments]), padding_mask=np.array([mask], bool)
+  )
+  np.testing.assert_allclose(found[:, np.array(kept)], want, atol=1e-6)

@@ -9,7 +9,7 @@ from selfattn import positions
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
-from selfattn.pools import Cls
+from selfattn.pools import POOLS, Cls
 from selfattn.positions.sampling import (
   Augmented,
   Randomised,
@@ -190,3 +190,33 @@ def test_randomised_positions_are_those_of_the_tokens_wherever_they_stand(side):
     )
   assert found.min() >= 0
   assert found.max() < 50
+
+
+@pytest.mark.parametrize('pool', ['mean', 'cls'])
+@pytest.mark.parametrize('restarts', [False, True])
+@pytest.mark.parametrize('name', ['sinusoidal', 'rotary'])
+def test_padding_before_a_pair_moves_no_position(name, restarts, pool):
+  encoder = AttentionEncoder(
+    num_layers=1,
+    num_heads=2,
+    mlp_dim=16,
+    position=positions.make({name: {}}, 16, 2, False),
+    dtype=jnp.float32,
+    parent=None,
+  )
+  classifier = TextClassifier(
+    10,
+    3,
+    16,
+    encoder,
+    pool=POOLS[pool](parent=None),
+    separator=9,
+    restarts=restarts,
+    embed_init_std=1.0,
+  )
+  pair, padding = [3, 4, 9, 5, 6, 9], [0, 0, 0]
+  rows = np.array([pair + padding, padding + pair])
+  mask = np.array([[True] * 6 + [False] * 3, [False] * 3 + [True] * 6])
+  variables = classifier.init(jax.random.key(0), rows, mask)
+  right, left = classifier.apply(variables, rows, mask)
+  np.testing.assert_allclose(left, right, atol=1e-5)
