@@ -606,7 +606,7 @@ def test_inkling_forms_no_curves_of_pairs(causal):
   want = np.einsum('BLHC,LMC->BHLM', state, table)
   seen = ahead <= (0 if causal else 6)
   for tokens in sides:
-    bias = method.bias(params, tokens, tokens)
+    bias = np.asarray(method.bias(params, tokens, tokens))
     np.testing.assert_allclose(bias * seen, want * seen, atol=1e-4)
 
 
