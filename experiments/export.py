@@ -59,7 +59,7 @@ def main(values) -> None:
     run = evaluation.restore_params(path, values.checkpoint)
     tokenizer = encoding.read_tokenizer(path)
     labels = loading.read_facts(path)['labels']
-    app.make_folder(output)
+    app.make_own_folder(output)
     if values.format == 'transformers':
       made = published_exports.write(
         run, path, tokenizer, labels, output, values.head

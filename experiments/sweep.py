@@ -43,6 +43,12 @@ from experiments.sweeps import (
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 
+# Flags that --report, which trains nothing, has no use for.
+_OF_TRIALS = (
+  'sweep', 'grid', 'trial_ids', 'dry_run', 'retry', 'engine', 'group_size',
+  'ray_address', 'ray_resources',
+)  # fmt: skip
+
 
 def _define(values) -> None:
   define(
@@ -120,12 +126,20 @@ def main(values) -> None:
   with buckets.staged(app.required(values, 'workdir')) as path:
     workdir = os.path.abspath(path)
     if values.report:
+      _check_report(values)
       specs = folder.read(workdir)
       plan.check_unchanged(specs)
       report = results.report(workdir, values, specs)
       app.print_result(report)
     else:
       _sweep(values, workdir)
+
+
+def _check_report(values) -> None:
+  """UserError for what --report would ignore."""
+  refuse(values, _OF_TRIALS, 'and --report exclude one another')
+  if app.has_config(values):
+    raise UserError('--report has the config of the sweep; drop --config')
 
 
 def _sweep(values, workdir: str) -> None:

@@ -24,7 +24,8 @@ trap 'pass_on USR1' USR1
 trap 'pass_on TERM' TERM
 
 # When a task ends early, the others end by themselves (--peer_timeout).
-srun --kill-on-bad-exit=0 bash "$root/scripts/run.sh" "$@" &
+# srun does not inherit --cpus-per-task since Slurm 22.05.
+srun --kill-on-bad-exit=0 ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} bash "$root/scripts/run.sh" "$@" &
 # A signal to the subshell would be lost before it executes srun.
 sleep 1
 child=$!

@@ -82,6 +82,7 @@ create() {
     case "$state" in
       '') ;;
       FAILED | SUSPENDED) queue delete "$name" --force --quiet ;;
+      SUSPENDING | DELETING) fail "$name is $state; try again when it has ended" ;;
       *)
         echo "$name is queued: $state"
         return
@@ -95,7 +96,12 @@ create() {
   case "$state" in
     '') ;;
     # A preempted slice must be deleted before it can be recreated.
-    PREEMPTED | TERMINATED) vm delete "$name" --quiet ;;
+    PREEMPTED | TERMINATED)
+      state="$(queue_state)"
+      [[ -z "$state" ]] || fail "$name is of a request, $state; give --queued, or delete it"
+      vm delete "$name" --quiet
+      ;;
+    DELETING) fail "$name is $state; try again when it is gone" ;;
     STOPPED | STOPPING) fail "$name is $state; start it with gcloud, or delete it" ;;
     *)
       echo "$name is there: $state"
@@ -117,7 +123,11 @@ sync() {
   rm -r "$(dirname "$archive")"
   # uv installs Python, since that of the images is older than 3.11.
   on_all 'set -e
-mkdir -p ~/selfattn && tar -xzf ~/selfattn.tar.gz -C ~/selfattn
+mkdir -p ~/selfattn && cd ~/selfattn && touch .synced
+# What an earlier sync brought and this one does not would still be imported.
+tar -tzf ~/selfattn.tar.gz | sort >.synced.new
+comm -23 .synced .synced.new | tr "\n" "\0" | xargs -0 rm -f
+tar -xzf ~/selfattn.tar.gz && mv .synced.new .synced
 command -v ~/.local/bin/uv >/dev/null || curl -LsSf https://astral.sh/uv/install.sh | sh
 JAX_BUILD=tpu bash ~/selfattn/scripts/run.sh python --version'
 }

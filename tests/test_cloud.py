@@ -296,3 +296,48 @@ def test_shellcheck_finds_nothing():
     [shellcheck, *files], capture_output=True, text=True, check=False
   )
   assert (done.returncode, done.stdout) == (0, ''), done.stderr
+
+
+@pytest.mark.parametrize(
+  ('kind', 'state', 'flags'),
+  [
+    ('vm', 'DELETING', ()),
+    ('queue', 'SUSPENDING', ('--queued',)),
+    ('queue', 'DELETING', ('--queued',)),
+  ],
+)
+def test_what_ends_is_not_there(kind, state, flags, cloud):
+  (cloud.states / kind).write_text(f'{state}\n')
+  code, said, calls = cloud('create', 'a', *flags)
+  assert (code, calls) == (2, [])
+  assert state in said
+
+
+def test_the_node_of_a_request_is_not_deleted_alone(cloud):
+  (cloud.states / 'vm').write_text('PREEMPTED\n')
+  (cloud.states / 'queue').write_text('ACTIVE\n')
+  code, said, calls = cloud('create', 'a')
+  assert (code, calls) == (2, [])
+  assert '--queued' in said
+
+
+def test_srun_has_the_cpus_of_the_job(tmp_path):
+  process, calls = start_slurm(tmp_path / 'a', SRUN, SLURM_CPUS_PER_TASK='7')
+  process.wait(timeout=30)
+  assert '--cpus-per-task=7' in calls.read_text()
+
+
+def test_sync_removes_what_is_gone(cloud):
+  home, script = cloud.hosts / '0', (SCRIPTS / 'tpu_vm.sh').read_text()
+  on_each = script.split("on_all 'set -e\n")[1].split('command -v')[0]
+  source = home / 'source'
+  source.mkdir()
+  for names in (['a.py', 'b c.py'], ['a.py']):
+    for name in names:
+      (source / name).write_text('x')
+    archive = ['tar', '-C', source, '-czf', home / 'selfattn.tar.gz', *names]
+    subprocess.run(archive, check=True)
+    environment = os.environ | {'HOME': str(home)}
+    subprocess.run(['bash', '-ec', on_each], env=environment, check=True)
+  kept = [path.name for path in (home / 'selfattn').glob('*.py')]
+  assert kept == ['a.py']

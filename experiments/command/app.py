@@ -29,10 +29,13 @@ from experiments.command.errors import (
   Interrupted,
   UserError,
   making,
+  one_line,
 )
 from experiments.command.log import Unbreakable, log
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
+# In a folder of experiments.export, whose files another export may replace.
+_MARK = '.selfattn-export'
 # The word before the message of an exception, and the exit code.
 _ENDS = {
   UserError: ('error', WRONG_INPUT),
@@ -110,9 +113,17 @@ def _run(main, define, doc, describe) -> None:
       end for kind, end in _ENDS.items() if isinstance(error, kind)
     )
     print(f'{word}: {" ".join(str(error).split())}', file=sys.stderr)
-  except Exception:
-    traceback.print_exc()
+  except Exception as error:
     code = ERROR
+    if _is_of_platform(error):
+      code, name = WRONG_INPUT, os.environ.get('JAX_PLATFORMS', '')
+      print(
+        f'error: JAX_PLATFORMS={name} cannot be started here '
+        f'({one_line(error)}); name another, such as cpu, or unset it',
+        file=sys.stderr,
+      )
+    else:
+      traceback.print_exc()
   if code != DONE and distributed.is_one_of_several():
     if code == ERROR:
       log(
@@ -122,6 +133,13 @@ def _run(main, define, doc, describe) -> None:
     # Not sys.exit, which would wait for processes that do not end: a deadlock.
     distributed.end(code)
   sys.exit(code)
+
+
+def _is_of_platform(error: Exception) -> bool:
+  """Whether jax lacks the platform that the environment names."""
+  last = traceback.extract_tb(error.__traceback__)[-1]
+  is_of_jax = last.filename.endswith('xla_bridge.py')
+  return is_of_jax and bool(os.environ.get('JAX_PLATFORMS'))
 
 
 def import_frozen(module: str) -> None:
@@ -152,6 +170,19 @@ def make_folder(path: str) -> None:
     os.makedirs(path, exist_ok=True)
   if not os.access(path, os.W_OK):
     raise UserError(f'--output: {path} is not writable')
+
+
+def make_own_folder(path: str) -> None:
+  """As make_folder; UserError if it holds files that no export has written."""
+  make_folder(path)
+  mark = os.path.join(path, _MARK)
+  if os.listdir(path) and not os.path.exists(mark):
+    raise UserError(
+      f'--output={path} holds files that are not of experiments.export; give a '
+      'new or an empty folder'
+    )
+  with open(mark, 'w'):
+    pass
 
 
 def has_config(values: flags.FlagValues) -> bool:

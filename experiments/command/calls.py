@@ -179,6 +179,12 @@ def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
   labels = [call.label for call in calls]
   for label in labels:
     if labels.count(label) > 1:
+      same = [call.name for call in calls if call.label == label]
+      if len(set(same)) > 1:
+        raise UserError(
+          f'config.{key} = {text!r} joins classes of one name, '
+          f'{" and ".join(same)}, as which parameters are stored; rename one'
+        )
       raise UserError(f'config.{key} = {text!r} joins {label} with itself')
   return calls
 

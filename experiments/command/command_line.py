@@ -121,7 +121,18 @@ def parse(
       f'unexpected argument {more[0]!r}; flags begin with --, and a pattern '
       'needs quotes, or the shell replaces it'
     )
+  _check_values(values)
   return values
+
+
+def _check_values(values: flags.FlagValues) -> None:
+  """UserError for a list without elements, or a bucket to write to."""
+  for name in values:
+    if values[name].default and values[name].value == []:
+      raise UserError(f'--{name}= is an empty list; give at least one value')
+  output = values['output'].value if 'output' in values else ''
+  if re.match(r'\w+://', output or ''):
+    raise UserError(f'--output={output} must be on this machine, no address')
 
 
 class _Tuples(flags.ArgumentParser):

@@ -55,7 +55,18 @@ def load_module(path: str) -> tuple[ModuleType, Any]:
       f'{name}: get_config() returns a {type(config).__name__}, '
       'not a ConfigDict'
     )
+  _make_plain(config)
   return module, config
+
+
+def _make_plain(config: ConfigDict) -> None:
+  """Replaces numbers of NumPy in a config, and leaves all else as it is."""
+  with config.ignore_type():
+    for key, value in config.items():
+      if isinstance(value, ConfigDict):
+        _make_plain(value)
+      elif repr(plain(value)) != repr(value):
+        config[key] = plain(value)
 
 
 def plain(value: Any) -> Any:

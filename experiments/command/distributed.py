@@ -14,6 +14,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -26,6 +27,8 @@ from experiments.command.signals import Signals
 
 # Seconds for the others to end, too, after which they are left alone.
 _FAREWELL = 10.0
+# Seconds between looks at the name of a host.
+_RETRY = 1.0
 _joined = threading.Event()
 
 
@@ -58,8 +61,9 @@ def find(
   named: dict[str, Any] = {name: values[name].value for name in names}
   missing = [f'--{name}' for name, value in named.items() if value is None]
   if len(missing) == 3:
-    is_several = _has_several(environ) or values.distributed == 'on'
-    return {} if is_several and values.distributed != 'off' else None
+    how = values.distributed
+    is_several = how == 'on' or (how == 'auto' and _has_several(environ))
+    return {} if is_several else None
   if values.distributed == 'off':
     raise UserError(
       '--distributed=off is a single process, and excludes '
@@ -84,11 +88,16 @@ def find(
 
 def _has_several(environ: Mapping[str, str]) -> bool:
   """Whether this is a task of `srun`, or a host of a TPU slice, of several."""
-  tasks = int(environ.get('SLURM_STEP_NUM_TASKS', '1'))
+  tasks = environ.get('SLURM_STEP_NUM_TASKS', '1')
+  if not tasks.isdecimal():
+    raise UserError(
+      f'SLURM_STEP_NUM_TASKS={tasks} must be a number, as srun sets it; unset '
+      'it, or give --distributed=off'
+    )
   hosts = environ.get('TPU_WORKER_HOSTNAMES', '').split(',')
   # The one task of several that has a terminal is a shell for a person.
   is_interactive = sys.stdin is not None and sys.stdin.isatty()
-  return (tasks > 1 and not is_interactive) or len(hosts) > 1
+  return (int(tasks) > 1 and not is_interactive) or len(hosts) > 1
 
 
 def join(
@@ -107,7 +116,10 @@ def join(
     signals: end the wait in Interrupted; without them, they end Python.
   """
   start_timeout, peer_timeout = values.start_timeout, values.peer_timeout
+  deadline = time.monotonic() + start_timeout
   if address := cluster.get('coordinator_bind_address'):
+    with signals.at_once() if signals else contextlib.nullcontext():
+      _wait_for_name(address, deadline)
     _check_free(address)
   log(f'waiting at most {start_timeout} s for all processes')
   done = concurrent.futures.Future()
@@ -125,7 +137,7 @@ def join(
   threading.Thread(target=start, daemon=True).start()
   try:
     with signals.at_once() if signals else contextlib.nullcontext():
-      done.result(start_timeout)
+      done.result(max(deadline - time.monotonic(), 1))
   except Interrupted:
     raise
   except TimeoutError as error:
@@ -144,6 +156,25 @@ def join(
     raise Failed(
       f'the processes do not form a cluster: {one_line(error)}'
     ) from error
+
+
+def _wait_for_name(address: str, deadline: float) -> None:
+  """Waits until the host of an address has one: a new pod has it later.
+
+  Interrupted after the deadline, since the same command may then succeed.
+  """
+  host = address.rpartition(':')[0].strip('[]')
+  while True:
+    try:
+      socket.getaddrinfo(host, None)
+      return
+    except (socket.gaierror, UnicodeError) as error:
+      if time.monotonic() > deadline:
+        raise Interrupted(
+          f'--coordinator_address={address}: {one_line(error)}; after '
+          '--start_timeout the host still has no address: run it again'
+        ) from error
+    time.sleep(_RETRY)
 
 
 def _check_free(address: str) -> None:

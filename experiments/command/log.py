@@ -16,6 +16,7 @@ from experiments.command.errors import Diverged, Failed, Interrupted
 _KEPT = logging.getLogger('experiments.log')
 _KEPT.setLevel(logging.INFO)
 _KEPT.propagate = False
+_WITHHELD: list[list[str]] = []
 # A line that cannot be written to a file is an error when the file is closed.
 logging.raiseExceptions = False
 
@@ -49,6 +50,30 @@ class Unbreakable:
     except OSError:
       # So that the flush at exit cannot fail either.
       os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+@contextlib.contextmanager
+def withheld() -> Iterator[list[str]]:
+  """A context in which `warn` adds to a list, which it says after an error."""
+  lines: list[str] = []
+  _WITHHELD.append(lines)
+  try:
+    yield lines
+  except Exception:
+    _WITHHELD.remove(lines)
+    for line in lines:
+      warn(line)
+    raise
+  else:
+    _WITHHELD.remove(lines)
+
+
+def warn(text: str) -> None:
+  """Says what is probably wrong, now or where it is no more `withheld`."""
+  if _WITHHELD:
+    _WITHHELD[-1].append(text)
+  else:
+    log(f'WARNING: {text}')
 
 
 def log(text: str) -> None:

@@ -121,6 +121,8 @@ def _version(name: str) -> _Version:
     raise UserError(
       f'there is no module {name} in {places}, or on the path of Python'
     )
+  if not os.path.isfile(path):
+    raise UserError(f'{path} is no file by itself; unpack what it is in')
   known = _versions.setdefault(path, [])
   is_of_package = '.' in name or os.path.basename(path) == '__init__.py'
   is_current = known and (

@@ -29,6 +29,18 @@ def require_one(command: str) -> None:
     )
 
 
+def require_joined() -> None:
+  """UserError on a host of several that has not joined the others.
+
+  Each of them would take itself for the one that writes.
+  """
+  if not jax.distributed.is_initialized() and jax.process_count() > 1:
+    raise UserError(
+      f'this is one of {jax.process_count()} hosts of an accelerator, which '
+      'train as one run: give --distributed=on to experiments.train on each'
+    )
+
+
 def together(action: Callable[[], T]) -> T:
   """Returns action(), or on all processes the UserError of any of them."""
   if not jax.distributed.is_initialized():

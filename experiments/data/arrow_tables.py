@@ -57,8 +57,10 @@ class Hub(Format):
   def records(self, file, columns, encoding, all_columns) -> Iterator[dict]:
     data = self._split(file)
     data = data.select_columns(_chosen(columns, data.column_names))
+    names = {n: _class_names(f) for n, f in data.features.items()}
     for part in data.with_format('arrow').iter(_ROWS):
-      yield from _rows_of(part)
+      for row in _rows_of(part):
+        yield {n: _named(value, names[n]) for n, value in row.items()}
 
   def _split(self, name: str) -> Any:
     """The split of this name, as a datasets.Dataset."""
@@ -84,6 +86,23 @@ def _chosen(columns: Sequence[str], known: list[str]) -> list[str]:
         'config.data.text.text_columns or label_column'
       )
   return [*columns] if {*columns} <= {*known} else known
+
+
+def _class_names(feature: Any) -> list[str]:
+  """The names of the classes of a column of the hub, or of its lists."""
+  feature = getattr(feature, 'feature', feature)
+  # Those of ClassLabel.
+  return getattr(feature, 'names', None) or []
+
+
+def _named(value: Any, names: list[str]) -> Any:
+  """The name of a class, or of all of a list; what has none is as it is."""
+  if not names or value is None:
+    return value
+  if isinstance(value, list):
+    return [_named(one, names) for one in value]
+  # -1 is that of a text without a label.
+  return names[value] if value >= 0 else value
 
 
 def _rows_of(table) -> Iterator[dict]:

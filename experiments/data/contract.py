@@ -112,11 +112,26 @@ class Format:
     raise NotImplementedError
 
 
+# What systems put beside files: resource forks in a zip, and pictures of them.
+_OF_SYSTEMS = {'__MACOSX', 'Thumbs.db', 'desktop.ini'}
+
+
+def matched(pattern: str, directory: str) -> list[str]:
+  """Names in a folder of what a pattern matches, sorted.
+
+  A star matches no hidden file or folder, and none of a system.
+  """
+  names = glob.glob(pattern, root_dir=directory or None, recursive=True)
+  return sorted(
+    name for name in names if _OF_SYSTEMS.isdisjoint(name.split(os.sep))
+  )
+
+
 def paths(name: str, directory: str, key: str, is_folder: bool) -> list[str]:
   """Paths of the files, or folders, that a name or a pattern matches."""
   names = [name]
   if not os.path.exists(os.path.join(directory, name)):
-    names = sorted(glob.glob(name, root_dir=directory, recursive=True))
+    names = matched(name, directory)
   paths = [os.path.normpath(os.path.join(directory, name)) for name in names]
   paths = [path for path in paths if os.path.isdir(path) == is_folder]
   if not paths:

@@ -20,6 +20,7 @@ from experiments.data.rows import Rows, parted
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
 from experiments.data.vocabularies import (
+  SEPARATOR,
   SPECIAL_TOKENS,
   Vocabulary,
   add_separator,
@@ -43,6 +44,22 @@ def read_tokenizer(workdir: str):
   # The library raises bare Exception for a file that it cannot parse.
   except Exception as error:
     raise UserError(f'{path} is not a vocabulary: {error}') from error
+
+
+def words(tokenizer) -> dict[str, int]:
+  """The ids of tokens that are words, by word.
+
+  Of pieces of words they are those with a space before: others stand inside.
+  """
+  from tokenizers import pre_tokenizers
+
+  ids = tokenizer.get_vocab()
+  for token in (*SPECIAL_TOKENS, SEPARATOR):
+    ids.pop(token, None)
+  if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+    return ids
+  texts = {tokenizer.decoder.decode([t]): index for t, index in ids.items()}
+  return {text[1:]: i for text, i in texts.items() if text[:1] == ' ' != text}
 
 
 def check_texts(texts: list[str], flag: str = '--text') -> None:

@@ -12,7 +12,6 @@ import bz2
 import codecs
 import csv
 import dataclasses
-import glob
 import gzip
 import io
 import itertools
@@ -26,7 +25,13 @@ from typing import Any, BinaryIO, ClassVar
 
 from experiments.command.errors import UserError, require
 from experiments.data import arrow_tables
-from experiments.data.contract import Files, Format, InvalidRow, paths
+from experiments.data.contract import (
+  Files,
+  Format,
+  InvalidRow,
+  matched,
+  paths,
+)
 
 # The column of a line, and of a file that is one text.
 TEXT = 'text'
@@ -49,6 +54,48 @@ def decompressed(file: BinaryIO, path: str) -> Any:
   return opener(file) if opener else file
 
 
+# How files of text begin that say their encoding: UTF-32 before UTF-16.
+_MARKS = {
+  codecs.BOM_UTF8: 'utf-8', codecs.BOM_UTF32_LE: 'utf-32',
+  codecs.BOM_UTF32_BE: 'utf-32', codecs.BOM_UTF16_LE: 'utf-16',
+  codecs.BOM_UTF16_BE: 'utf-16',
+}  # fmt: skip
+# How files begin that are no text, and what to do.
+_NAMED = 'give it a name that ends in '
+_BINARY = {
+  rb'\x1f\x8b': f'gzip: {_NAMED}.gz', rb'BZh[1-9]1AY': f'bzip2: {_NAMED}.bz2',
+  rb'\xfd7zXZ\0': f'xz: {_NAMED}.xz',
+  rb'\x28\xb5\x2f\xfd': f'Zstandard: {_NAMED}.zst',
+  rb'PK\x03\x04': 'zip: unpack it',
+  rb'\x00\x05\x16\x07': 'a resource fork of macOS: leave it out',
+}  # fmt: skip
+_UTF_16 = {
+  rb'[^\0]\0': 'UTF-16: change config.data.text.encoding to utf-16-le',
+  rb'\0[^\0]': 'UTF-16: change config.data.text.encoding to utf-16-be',
+}
+
+
+def _encoding(file: Any, encoding: str) -> str:
+  """The codec of a file, which skips the byte order mark that it begins with.
+
+  An InvalidRow says that its first bytes are those of no such text.
+  """
+  first, name = file.peek(8)[:8], codecs.lookup(encoding).name
+  for mark, of_mark in _MARKS.items():
+    if first.startswith(mark):
+      if name.startswith(of_mark):
+        return of_mark.replace('utf-8', 'utf-8-sig')
+      raise InvalidRow(
+        f'the file begins with {mark!r}, the mark of {of_mark.upper()}: '
+        f'change config.data.text.encoding to {of_mark}'
+      )
+  is_wide = name.startswith(('utf-16', 'utf-32'))
+  for begin, what in (_BINARY if is_wide else _BINARY | _UTF_16).items():
+    if re.match(begin, first, re.DOTALL):
+      raise InvalidRow(f'the file begins with {first!r}, as {what}')
+  return encoding
+
+
 class _Text(Format):
   """A format of text; `parse` has its records."""
 
@@ -57,11 +104,10 @@ class _Text(Format):
   newline: ClassVar[str] = '\n'
 
   def records(self, file, columns, encoding, all_columns) -> Iterator[Any]:
-    is_utf_8 = codecs.lookup(encoding).name == 'utf-8'
+    file = file if hasattr(file, 'peek') else io.BufferedReader(file)
     with io.TextIOWrapper(
       file,
-      # One that skips a byte order mark.
-      encoding='utf-8-sig' if is_utf_8 else encoding,
+      encoding=_encoding(file, encoding),
       # Goes on after most errors, so that their row is known.
       errors='surrogateescape',
       newline=self.newline,
@@ -84,11 +130,14 @@ class Csv(_Text):
     quoted: whether double quotes may enclose fields.
     header: whether the first row is a header; otherwise columns are 0, 1 and
       so on.
+    escaped: whether a quote in a quoted field has a backslash before it, as
+      Spark and MySQL write it; otherwise it is doubled.
   """
 
   delimiter: str = 'comma'
   quoted: bool = True
   header: bool = True
+  escaped: bool = False
   # The library for tables finds the ends of lines.
   newline: ClassVar[str] = ''
 
@@ -101,8 +150,15 @@ class Csv(_Text):
     quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
     mark = DELIMITERS.get(self.delimiter, self.delimiter)
     names: list[str] = []
-    lines = csv.reader(text, delimiter=mark, quoting=quoting, strict=True)
-    for fields in lines:
+    lines = csv.reader(
+      self._without_hint(text, mark),
+      delimiter=mark,
+      quoting=quoting,
+      escapechar='\\' if self.escaped else None,
+      doublequote=not self.escaped,
+      strict=True,
+    )
+    for fields in self._read(lines):
       if len(fields) < 2 and not ''.join(fields).strip():
         if names or not self.header:
           yield None
@@ -122,6 +178,29 @@ class Csv(_Text):
     if not names:
       raise InvalidRow('the file has no line; give another one, or fill it')
 
+  def _without_hint(self, text, mark: str) -> Iterator[str]:
+    """The lines of a text without `sep=,`, with which Excel lets it begin."""
+    for first in itertools.islice(text, 1):
+      hint = re.fullmatch(r'"?sep=(.)"?\s*', first)
+      if hint is None:
+        yield first
+      elif hint[1] != mark:
+        raise InvalidRow(
+          f'the file begins with {first.strip()!r}: change the delimiter of '
+          f'config.data.text.format to {hint[1]!r}'
+        )
+    yield from text
+
+  def _read(self, lines) -> Iterator[list[str]]:
+    """The fields of each row; an error names the options for quotes."""
+    try:
+      yield from lines
+    except csv.Error as error:
+      raise csv.Error(
+        f'{error} (escaped=True reads a backslash before a quote, '
+        'quoted=False reads quotes as they are)'
+      ) from error
+
   def _names(self, first: list[str], columns: Sequence[str]) -> list[str]:
     """The columns, of which one with an empty or repeated name is its number.
 
@@ -132,9 +211,11 @@ class Csv(_Text):
     for column in columns:
       if names.count(column) != 1:
         count = 'two columns' if column in names else 'no column'
+        header = ' (header=False if there is no header)' * self.header
         raise InvalidRow(
           f'{count} {column!r} in {ascii(sorted(names))[:200]}; change '
-          'config.data.text.text_columns, label_column, format or encoding'
+          f'config.data.text.text_columns, label_column, format{header} or '
+          'encoding'
         )
     unique: list[str] = []
     for index, name in enumerate(names):
@@ -315,4 +396,4 @@ FORMATS: dict[str, type[Format]] = {
 
 
 def _visible(folder: str) -> list[str]:
-  return sorted(glob.glob(os.path.join(glob.escape(folder), '*')))
+  return [os.path.join(folder, name) for name in matched('*', folder)]

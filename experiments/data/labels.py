@@ -17,6 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+# A list, tuple or set of strings as programs print it, and one of numbers or
+# of nothing, which may be a class.
+_STRINGS = re.compile(r'[\[({]\s*([\'"]).*\1,?\s*[\])}]', re.DOTALL)
+_NUMBERS = re.compile(r'\[[-+.,\s\d]*\]')
 # Cells of columns that say whether a text has a label.
 _MARKS = {'0': False, '1': True, 'false': False, 'true': True}
 
@@ -178,6 +182,22 @@ class Numbers(Labels):
 
 
 CLASSES = Classes()
+
+
+class Listed(str):
+  """The labels of a list in a file, as JSON; a string is another label."""
+
+  __slots__ = ()
+
+
+def check_is_no_list(text: str, has_separator: bool) -> None:
+  """ValueError for a list that a program has printed into a cell."""
+  if _STRINGS.fullmatch(text) or (has_separator and _NUMBERS.fullmatch(text)):
+    raise ValueError(
+      f'the label {text!r:.200} is a list as programs print it; write its '
+      'labels without quotes and brackets, with a character between them, '
+      'which is then config.data.text.label_separator'
+    )
 
 
 def joined(labels: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.command.log import log
+from experiments.command.log import log, withheld
 from experiments.data import encoding, selection, streams
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
@@ -24,7 +24,13 @@ from experiments.data.data_settings import DataSettings
 from experiments.data.labels import CLASSES, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
 from experiments.data.selection import read_facts
-from experiments.data.store import Arrays, Store, default_folder, digest
+from experiments.data.store import (
+  Arrays,
+  Store,
+  default_folder,
+  digest,
+  packed,
+)
 from experiments.data.text_files import Text
 from experiments.data.token_labels import TokenLabels, check_words, of_tokens
 from experiments.data.vocabularies import Vocabulary
@@ -114,7 +120,7 @@ def load(
   has_words = isinstance(reader, TokenLabels)
   arrays = encoding.tokens(store, key, rows, tokenizer, settings, has_words)
   if is_new:
-    _warn(chosen.problems, arrays, chosen.splits)
+    _warn([*rows.warnings, *chosen.problems], arrays, chosen.splits)
   files = {
     'tokenizer.json': tokenizer.to_str(pretty=True),
     'data.json': json.dumps(chosen.facts, indent=2),
@@ -209,7 +215,9 @@ def load_file(
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
   has_words = isinstance(reader, TokenLabels)
   arrays = encoding.tokens(store, key, rows, tokenizer, settings, has_words)
-  _warn(problems, arrays, splits)
+  if not source.is_stream:
+    problems += selection.problems(rows, splits)
+  _warn([*rows.warnings, *problems], arrays, splits)
   parts = Tokenised(rows, arrays, splits, tokenizer)
   return _data(parts, settings, reader, known, {})
 
@@ -232,7 +240,9 @@ def _read(
   def make() -> Iterator[Arrays]:
     splits = source.read(directory, seed, *files)
     checked = {s: rows_lib.checked(rows, source) for s, rows in splits.items()}
-    yield from rows_lib.chunks(checked, directory)
+    with withheld() as warnings:
+      yield from rows_lib.chunks(checked, directory)
+    yield {'warnings': packed(warnings)}
     if key_now() != key:
       raise UserError(
         f'a file in {directory} has changed while it was read; run the same '

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from experiments.command.errors import UserError
-from experiments.command.log import log
+from experiments.command.log import warn
 from experiments.data.contract import InvalidRow
 from experiments.data.formats import Csv, decompressed
+from experiments.data.labels import Listed
 
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
@@ -48,8 +49,8 @@ def rows(
       # A text in quotes is no sign of a table in quotes, but the first one is.
       if any(q and (number == 1 or '""' in q[1]) for q in quoted):
         may_be_quoted = False
-        log(
-          f'WARNING: {path} row {number}: quotes enclose a text or a label and '
+        warn(
+          f'{path} row {number}: quotes enclose a text or a label and '
           'are part of it; quoted=True of config.data.text.format = '
           f'{options.format} reads them as quotes'
         )
@@ -102,7 +103,7 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
     return ''
   if isinstance(value, list) and name not in options.text_columns:
     labels = [_string({name: v}, name, options, answered) for v in value]
-    return json.dumps(labels, ensure_ascii=False)
+    return Listed(json.dumps(labels, ensure_ascii=False))
   if not isinstance(value, str):
     raise InvalidRow(
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '

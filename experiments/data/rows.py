@@ -56,6 +56,7 @@ class Rows:
     paths: the files, relative to directory.
     counts: number of rows of each split that has files.
     directory: folder of the files now.
+    warnings: about how the files were read.
   """
 
   texts: np.ndarray
@@ -68,6 +69,7 @@ class Rows:
   paths: list[str]
   counts: dict[str, int]
   directory: str = ''
+  warnings: tuple[str, ...] = ()
 
   def __len__(self) -> int:
     return len(self.labels)
@@ -182,6 +184,8 @@ def of(arrays: Arrays, directory: str) -> Rows:
   """The rows whose arrays `chunks` has yielded, of files now in a folder."""
   columns = dict(arrays)
   about = store.unpacked(columns.pop('about'))
+  if 'warnings' in columns:
+    about['warnings'] = tuple(store.unpacked(columns.pop('warnings')))
   return Rows(**columns, **about, directory=directory)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import os
 from typing import Any
 
 import numpy as np
@@ -85,12 +86,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   values, is_known = reader.values(rows.names, labels)
   is_known = is_known[rows.labels]
   _hold_out(rows, splits, settings, source.is_stream)
-  owner, listed = type(source).__name__, 'classes'
-  if isinstance(source, Text):
-    owner, listed = 'config.data.text', 'labels'
-  remedy = f"drop such rows with {owner}.unknown_labels='drop'"
-  if reader.is_listable:
-    remedy = f'list all in {owner}.{listed}, or {remedy}'
+  remedy = _remedy(source, reader)
   labelled, dropped = {}, []
   for split in SPLITS:
     chosen = splits.get(split, np.zeros(0, dtype))
@@ -111,7 +107,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   }
   if source.is_stream:
     # Its pieces are often blank, or equal.
-    return Selection(labelled, facts, [])
+    return Selection(labelled, facts, of_tail(rows, labelled))
   lines = dropped + problems(rows, labelled)
   if isinstance(reader, Classes):
     of_splits = {
@@ -119,6 +115,22 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
     }
     lines += missing(of_splits, labels)
   return Selection(labelled, facts, lines)
+
+
+def _remedy(source, reader: Labels) -> str:
+  """What to do about labels that are not known."""
+  if source.is_generated:
+    return 'change config.task: a program makes these labels'
+  owner, listed = type(source).__name__, 'classes'
+  if isinstance(source, Text):
+    owner, listed = 'config.data.text', 'labels'
+  remedy = f"drop such rows with {owner}.unknown_labels='drop'"
+  if reader.is_listable:
+    remedy = (
+      f'list all in {owner}.{listed}, or {remedy}; '
+      'an equals sign in a label is doubled there'
+    )
+  return remedy
 
 
 def problems(rows: Rows, splits: dict[str, np.ndarray]) -> list[str]:
@@ -138,6 +150,26 @@ def problems(rows: Rows, splits: dict[str, np.ndarray]) -> list[str]:
       places = first(f'{row.file}:{row.number}' for row in read)
       lines.append(
         f'{text}: {is_doubted.sum()} of {len(splits[split])} ({places})'
+      )
+  return lines
+
+
+def of_tail(rows: Rows, splits: dict[str, np.ndarray]) -> list[str]:
+  """Messages about splits of a stream that are of fewer files than it has."""
+  ends = np.cumsum([0, *rows.counts.values()])
+  lines = []
+  for split, chosen in splits.items():
+    if split in rows.counts or not len(chosen):
+      continue
+    begin = ends[np.searchsorted(ends, chosen[0], side='right') - 1]
+    files = np.unique(rows.files[begin : chosen[-1] + 1])
+    held = np.unique(rows.files[chosen])
+    if len(held) < len(files):
+      name = os.path.basename(rows.paths[held[0]])
+      lines.append(
+        f'{split} is the end of the stream, in {len(held)} of {len(files)} '
+        f'files of train, from {name} on; config.data.text.{split} names '
+        'other files'
       )
   return lines
 

@@ -149,10 +149,13 @@ class Text(Dataset):
     labels = None
     if self.label_columns:
       labels = labels_lib.marked(self.label_columns, cells)
-    elif self.label_separator:
-      labels = labels_lib.separated(cells[0], self.label_separator)
-    elif self.format.entry.has_lists:
+    elif isinstance(cells[0], labels_lib.Listed):
       labels = labels_lib.parts(cells[0])
+    else:
+      if not self.format.entry.has_lists:
+        labels_lib.check_is_no_list(cells[0], self.label_separator != '')
+      if self.label_separator:
+        labels = labels_lib.separated(cells[0], self.label_separator)
     if labels is not None:
       return labels_lib.joined(map(self._shown, labels))
     if not cells[0]:
@@ -240,29 +243,36 @@ class Text(Dataset):
       label_columns = []
     count, of_file = len(columns), (label or '',)
     of_row = self.label_of if label_columns else lambda raw: self._shown(raw[0])
-    shown: dict[tuple[str, ...], str] = {}
+    shown: dict[tuple, str] = {}
     for number, cells, _ in readers.rows(self, path, columns + label_columns):
       if cells is None:
         continue
       raw = tuple(cells[count:]) or of_file
-      if raw not in shown:
+      # A list is another label than its text.
+      key = raw, type(raw[0])
+      if key not in shown:
         try:
-          shown[raw] = of_row(raw)
+          shown[key] = of_row(raw)
         except ValueError as error:
           raise UserError(f'{path} row {number}: {error}') from None
-        if not readers.is_decoded(shown[raw]):
+        if not readers.is_decoded(shown[key]):
           raise UserError(
-            f'the label {shown[raw]!a} is not UTF-8; rename its folder, or '
+            f'the label {shown[key]!a} is not UTF-8; rename its folder, or '
             'change config.data.text.labels'
           )
       with at(f'{path} row {number}'):
         text = self.text_of(cells[:count])
-      yield Row(text, shown[raw], path, number)
+      yield Row(text, shown[key], path, number)
 
   def _shown(self, raw: str) -> str:
-    raw = self._cut(raw)
+    cut = self._cut(raw)
+    if raw and not cut:
+      raise ValueError(
+        f'the label {raw!r} is empty at config.data.text.label_depth = '
+        f'{self.label_depth}; correct or remove the row'
+      )
     names = dict(reversed([*map(named, self.labels)]))
-    return names.get(raw) or raw
+    return names.get(cut) or cut
 
   def _cut(self, raw: str) -> str:
     levels = raw.split(':')

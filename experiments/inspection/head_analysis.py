@@ -66,7 +66,7 @@ def require_tokens(texts: list[str], examples: Examples) -> None:
   """UserError if one of the texts is empty after tokenisation."""
   for text, length in zip(texts, examples.lengths, strict=True):
     if not length:
-      raise UserError(f'{text!r} has no tokens')
+      raise UserError(f'--text={text!r} has no tokens; give a word')
 
 
 # Whitespace, which would be invisible in a figure or on a page.

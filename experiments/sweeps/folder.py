@@ -5,6 +5,7 @@ Beside it are trials/, with one workdir each, and the results.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -36,7 +37,9 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
       f'--workdir={buckets.origin(workdir)} holds files but no sweep'
     )
   # Tasks of a job array share the folder, and each may add trials.
-  with locks.held(workdir, queues=True):
+  is_kept = os.path.exists(path) and not os.access(workdir, os.W_OK)
+  lock = locks.held(workdir, queues=True)
+  with contextlib.nullcontext() if is_kept else lock:
     trials = {spec.name: spec.overrides for spec in specs}
     if os.path.exists(path):
       before = _read(workdir)
@@ -46,9 +49,11 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
       stored.check_equal(old, new, place)
       # Those that are there keep their ids.
       trials = before['trials'] | trials
+    stored.say_changed(workdir)
+    if is_kept and trials.keys() == before['trials'].keys():
+      return
     content = {'config': stored.with_format(base), 'trials': trials}
     workdir_lib.write_atomic(path, json.dumps(content, indent=2) + '\n')
-    stored.say_changed(workdir)
     settings = [spec.settings for spec in specs]
     for name, text in stored.modules_of(settings, workdir).items():
       workdir_lib.write_atomic(os.path.join(workdir, name), text + '\n')

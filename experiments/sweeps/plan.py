@@ -116,7 +116,7 @@ def grid(text: str, config) -> list[dict]:
   if name not in keys:
     raise UserError(f'--grid={text}: {name} is not a key{nearest(name, keys)}')
   try:
-    parts = split(values)
+    parts = [part.strip() for part in split(values)]
   except ValueError as error:
     raise UserError(f'--grid={name}: {error}') from error
   key = name.removeprefix('config.')

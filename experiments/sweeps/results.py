@@ -186,7 +186,10 @@ def report(workdir: str, values, specs: list[Spec]) -> dict:
   """
   rows = collect(specs)
   compared = compare(rows, specs, values.metric, values.baseline)
-  write(workdir, rows, compared)
+  if os.access(workdir, os.W_OK):
+    write(workdir, rows, compared)
+  else:
+    log(f'{workdir} is not writable: results are printed alone')
   if values.output is not None:
     publish(values.output, rows, specs, compared)
   buckets.upload(workdir, '*')

@@ -56,7 +56,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     with signals.at_once():
       processes.check_same(_compared(settings))
       lock = contextlib.nullcontext()
-      if processes.is_first():
+      if processes.is_first() and not _is_kept(path):
         lock = locks.held(path)
       processes.together(lambda: on_exit.enter_context(lock))
       stored.check(path, settings)
@@ -83,6 +83,12 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     (result,) = run_group(runs, loaded, program, signals)
     assert result is not None, 'a run alone ends with a result or an error'
     return result
+
+
+def _is_kept(path: str) -> bool:
+  """Whether a run is done in a folder where nobody can write."""
+  is_done = workdir_lib.read_status(path).get('status') == 'DONE'
+  return is_done and not os.access(path, os.W_OK)
 
 
 def _compared(settings: Settings) -> dict[str, Any]:
@@ -115,6 +121,7 @@ def run_group(
   Raises:
     Interrupted, Diverged, Failed: as `loop.train` raises them.
   """
+  processes.require_joined()
   opened: list[tuple[Settings, Workdir]] = []
   try:
     for config, settings, path in runs:

@@ -21,8 +21,6 @@ from experiments.command.log import log
 from experiments.data import encoding, loading
 from experiments.data.vectors import Vectors
 from experiments.data.vocabularies import (
-  SEPARATOR,
-  SPECIAL_TOKENS,
   UNK,
   add_separator,
 )
@@ -246,9 +244,7 @@ def vectors_of(settings: Settings, workdir: str) -> Vectors | None:
   says that they cannot be read, or are of none of the words.
   """
   call = settings.model.embeddings
-  ids = encoding.read_tokenizer(workdir).get_vocab()
-  for token in (*SPECIAL_TOKENS, SEPARATOR):
-    ids.pop(token, None)
+  ids = encoding.words(encoding.read_tokenizer(workdir))
   with call.checked():
     vectors = call.make().read(ids, settings.model.embed_dim)
   if vectors is not None:

@@ -62,7 +62,9 @@ def devices_of(topology: str) -> list:
   if name == 'v4':
     options['chip_config_name'] = 'megacore'  # two cores are one device
   sides = [int(side) for side in layout.split('x')]
-  if math.prod(sides) < 4:
+  # Hosts of v5e and v6e have four chips or, of this slice, all eight.
+  is_of_eight = name in ('v5e', 'v6e') and sides == [2, 4]
+  if math.prod(sides) < 4 or is_of_eight:
     options['chips_per_host_bounds'] = (*sides, 1)[:3]
   try:
     return topologies.get_topology_desc(

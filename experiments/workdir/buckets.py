@@ -18,6 +18,9 @@ from collections.abc import Collection, Iterator
 from experiments.command.errors import Failed, UserError, making
 
 SCHEMES = ('gs://',)
+# Orbax takes [ for a pattern and a backslash for a slash: checkpoints land
+# elsewhere. The rest are patterns or ends of addresses to fsspec.
+_REFUSED = {False: '[\\', True: '[\\*?#\r\n'}
 # Folders that stay in the bucket, and files that stay local.
 _REMOTE, _LOCAL = {'checkpoints', 'corrupt'}, {'lock'}
 # A staged folder, and the file beside it that holds the address of the bucket.
@@ -50,14 +53,10 @@ def staged(
       )
     with making(name), contextlib.suppress(FileNotFoundError):
       os.stat(path)
-    # Orbax takes it for a pattern, and then finds no part of a checkpoint.
-    if '[' in os.path.abspath(path):
-      raise UserError(
-        f'{name}={os.path.abspath(path)} has a [ in its path, in which no '
-        'checkpoint can be read; choose a folder without'
-      )
+    _check_letters(os.path.abspath(path), name)
     yield path
     return
+  _check_letters(path, name)
   with tempfile.TemporaryDirectory(prefix='selfattn-') as parent:
     with open(os.path.join(parent, _ORIGIN), 'w') as file:
       file.write(path)
@@ -70,6 +69,18 @@ def staged(
         'pip install gcsfs google-cloud-storage'
       ) from error
     yield folder
+
+
+def _check_letters(path: str, name: str) -> None:
+  """UserError for a path, or an address, that cannot hold checkpoints."""
+  refused = _REFUSED[path.startswith(SCHEMES)]
+  # Bytes that are no UTF-8 are halves of surrogate pairs.
+  found = [c for c in path if c in refused or '\ud800' <= c < '\ue000']
+  if found:
+    raise UserError(
+      f'{name}={path!a} has a {found[0]!a:.9} in its path, in which no '
+      'checkpoint can be read; choose a folder without'
+    )
 
 
 def origin(path: str) -> str:

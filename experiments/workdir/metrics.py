@@ -123,16 +123,29 @@ class Progress:
 def read_rows(path: str) -> list[dict[str, Any]]:
   """Rows of a metrics.jsonl, without an incomplete last line after a kill.
 
-  A UserError says which line is not JSON.
+  A UserError says that a line is not JSON, or has no step.
   """
   if not os.path.exists(path):
     return []
   with open(path, 'rb') as file:
     lines = file.readlines()
   try:
-    return [json.loads(line) for line in lines if line.endswith(b'\n')]
+    rows = [json.loads(line) for line in lines if line.endswith(b'\n')]
   except (ValueError, RecursionError) as error:
     raise UserError(f'{path} has a line that is not JSON: {error}') from error
+  for number, row in enumerate(rows, 1):
+    if not _is_row(row):
+      raise UserError(
+        f'{path} line {number} is damaged: it has no step, or a value that is '
+        'no number; restore it from a copy of the folder'
+      )
+  return rows
+
+
+def _is_row(row: Any) -> bool:
+  if not isinstance(row, dict) or type(row.get('step')) is not int:
+    return False
+  return all(type(value) in (int, float, type(None)) for value in row.values())
 
 
 def scores(

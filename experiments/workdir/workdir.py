@@ -57,6 +57,14 @@ class CheckpointSettings:
   best_metric: str = ''
 
 
+# Types of what status.json holds, and which of it is always there.
+_KINDS = {
+  'status': str, 'step': int, 'attempt': int, 'seconds': int | float,
+  'result': dict, 'parameters': int,
+}  # fmt: skip
+_NEEDED = {'status', 'step', 'attempt'}
+
+
 def write_atomic(path: str, content: str | bytes) -> None:
   """Writes or replaces a file atomically; it is unchanged after an OSError."""
   # Not named by process id: containers that share a disk have equal ids.
@@ -152,7 +160,16 @@ class Workdir:
 
 def read_status(path: str) -> dict[str, Any]:
   """Content of status.json; {} if there is none; raises as `read_json`."""
-  return read_json(path, 'status.json', {})
+  status = read_json(path, 'status.json', {})
+  kinds = _KINDS if status else {}
+  needed = _NEEDED | ({'result'} if status.get('status') == 'DONE' else set())
+  for key in filter(lambda key: key in status or key in needed, kinds):
+    if not isinstance(status.get(key), kinds[key]):
+      raise UserError(
+        f'{path}/status.json is damaged: {key} is {status.get(key)!r:.99}; '
+        'restore it from a copy of the folder'
+      )
+  return status
 
 
 def is_new(path: str) -> bool:

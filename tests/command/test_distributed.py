@@ -10,12 +10,13 @@ import sys
 import time
 import types
 
+import jax
 import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_train import SLOW, arguments, rows, wait_for_rows
 
 from experiments.command import distributed, processes
-from experiments.command.errors import UserError
+from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.training import run as run_lib
 
@@ -301,3 +302,32 @@ def test_the_end_of_one_process_ends_the_others(is_killed):
   assert other == (-signal.SIGKILL if is_killed else 2), said
   assert code != 0
   assert time.monotonic() - begin < 60
+
+
+def test_a_host_without_an_address_yet_is_waited_for(monkeypatch):
+  calls = []
+
+  def look(host, port):
+    del port
+    calls.append(host)
+    if len(calls) < 3:
+      raise socket.gaierror(-2, 'unknown')
+
+  monkeypatch.setattr(socket, 'getaddrinfo', look)
+  monkeypatch.setattr(distributed, '_RETRY', 0.0)
+  distributed._wait_for_name('pod:1', time.monotonic() + 60)
+  assert calls == ['pod'] * 3
+  calls.clear()
+  with pytest.raises(Interrupted, match='start_timeout'):
+    distributed._wait_for_name('pod:1', time.monotonic() - 1)
+
+
+def test_a_host_of_several_that_is_alone_is_refused(monkeypatch):
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  with pytest.raises(UserError, match='--distributed=on'):
+    processes.require_joined()
+
+
+def test_a_number_of_tasks_that_is_none_is_one_line():
+  with pytest.raises(UserError, match='SLURM_STEP_NUM_TASKS=foo must be'):
+    distributed._has_several({'SLURM_STEP_NUM_TASKS': 'foo'})

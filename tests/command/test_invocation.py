@@ -1,5 +1,7 @@
 """How a command was typed, and where its config is found."""
 
+import importlib
+import json
 import os
 import re
 import shlex
@@ -10,7 +12,8 @@ from conftest import ROOT
 
 import selfattn
 from experiments import __main__
-from experiments.command import config_files, provenance
+from experiments.command import command_line, config_files, provenance
+from experiments.command.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -121,3 +124,36 @@ def test_the_version_is_the_same_everywhere():
   ):
     stated = re.search(pattern, (ROOT / name).read_text(), re.M)
     assert stated[1] == selfattn.__version__, name
+
+
+@pytest.mark.parametrize(
+  ('command', 'flag', 'message'),
+  [
+    ('benchmark', '--lengths=', '--lengths= is an empty list'),
+    ('benchmark', '--positions=', '--positions= is an empty list'),
+    ('export', '--output=gs://b/c', 'no address'),
+    ('inspect', '--output=gs://b/c', 'no address'),
+  ],
+)
+def test_values_that_no_command_can_use_are_refused(command, flag, message):
+  module = importlib.import_module(f'experiments.{command}')
+  with pytest.raises(UserError, match=message):
+    command_line.parse(['x', flag], module._define, '', None)
+
+
+def test_numbers_of_numpy_in_a_config_are_plain(tmp_path):
+  (tmp_path / 'numbers_of_tests.py').write_text("""
+import numpy as np
+from configs import default
+
+def get_config():
+  config = default.get_config()
+  config.train.eval_lengths = tuple(np.array([4, 8]))
+  with config.ignore_type():
+    config.seed = np.int32(3)
+  return config
+""")
+  path = str(tmp_path / 'numbers_of_tests.py')
+  config = config_files.load_config(path).to_dict()
+  assert json.loads(json.dumps(config))['seed'] == 3
+  assert type(config['train']['eval_lengths'][0]) is int

@@ -7,6 +7,8 @@ import pytest
 from conftest import last_json
 
 from experiments import predict
+from experiments.command import app
+from experiments.command.errors import UserError
 
 
 def test_an_exported_run_predicts_what_the_run_does(
@@ -48,3 +50,12 @@ def test_an_export_of_no_run_is_refused_and_writes_nothing(
   assert code == 2
   assert said in stderr
   assert not (tmp_path / 'files').exists()
+
+
+def test_files_of_others_are_not_replaced(tmp_path):
+  app.make_own_folder(str(tmp_path / 'given'))
+  # Those of an earlier export are.
+  app.make_own_folder(str(tmp_path / 'given'))
+  (tmp_path / 'config.json').write_text('x')
+  with pytest.raises(UserError, match='holds files that are not of'):
+    app.make_own_folder(str(tmp_path))

@@ -84,9 +84,10 @@ def test_a_sweep_averages_no_results_of_other_data(call_command, tmp_path):
   code, _, stderr = call_command('sweep', *flags, one, cwd=ROOT)
   assert code == 0, stderr
   (data / 'train.tsv').write_text(ROWS.replace('fine 3', 'fine and new'))
-  for more in ([one], [two], ['--report']):
-    code, stdout, stderr = call_command('sweep', *flags, *more, cwd=ROOT)
-    assert (code, stdout) == (2, ''), more
+  report = [flags[-1], '--report']
+  for given in ([*flags, one], [*flags, two], report):
+    code, stdout, stderr = call_command('sweep', *given, cwd=ROOT)
+    assert (code, stdout) == (2, ''), given
     assert 'error: the data has changed since' in stderr
   assert len(list((tmp_path / 'sweep' / 'trials').iterdir())) == 1
 

@@ -412,7 +412,6 @@ def test_a_dry_run_prints_trials_and_programs(tmp_path, arguments, sweep):
     (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not the id'),
     (['--sweep=seeds', '--trial_ids='], '--trial_ids= has no id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
-    (['--report'], 'sweep.json does not exist'),
   ],
 )
 def test_wrong_flags_are_one_line(flags, said, tmp_path, config_path, sweep):
@@ -426,6 +425,13 @@ def test_wrong_flags_are_one_line(flags, said, tmp_path, config_path, sweep):
   assert not path.exists()
 
 
+def test_a_report_of_no_sweep_is_one_line(tmp_path, sweep):
+  code, _, stderr = sweep(f'--workdir={tmp_path / "sweep"}', '--report')
+  assert code == 2
+  (line,) = stderr.splitlines()
+  assert 'sweep.json does not exist' in line
+
+
 def test_a_finished_sweep_needs_no_data(
   tmp_path, whole, arguments, sweep, monkeypatch
 ):
@@ -435,9 +441,15 @@ def test_a_finished_sweep_needs_no_data(
   monkeypatch.setattr(loading, 'load', gone)
   path = tmp_path / 'sweep'
   shutil.copytree(whole[0], path)
-  flags = [*arguments, f'--workdir={path}', '--engine=serial']
-  for more in ([], ['--retry'], ['--report'], ['--dry_run']):
-    code, printed, said = sweep(*flags, *more)
+  workdir = f'--workdir={path}'
+  flags = [*arguments, workdir, '--engine=serial']
+  for given in (
+    flags,
+    [*flags, '--retry'],
+    [workdir, '--report'],
+    [*flags, '--dry_run'],
+  ):
+    code, printed, said = sweep(*given)
     assert code == 0, said
   parameters = json.loads((path / 'results.json').read_text())['trials'][0][
     'parameters'
@@ -460,3 +472,21 @@ def test_a_sweep_with_unfinished_trials_asks_to_be_run_again(
   assert last_json(printed)['trials'] == {'PENDING': 4}
   last = said.splitlines()[-1]
   assert last.startswith('interrupted: 4 trials are unfinished')
+
+
+@pytest.mark.parametrize(
+  'flag',
+  [
+    '--grid=config.seed=0',
+    '--sweep=x',
+    '--retry',
+    '--trial_ids=9',
+    '--dry_run',
+    '--engine=serial',
+    '--config.seed=3',
+  ],
+)
+def test_a_report_refuses_what_it_would_ignore(flag, tmp_path, sweep):
+  code, _, said = sweep(f'--workdir={tmp_path}', '--report', flag)
+  assert code == 2
+  assert '--report' in said

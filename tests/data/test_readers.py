@@ -210,7 +210,7 @@ BROKEN = {
     r" row 3: column 'text' is not 'utf-8': 'c\\udce9'" + ENCODING,
   ),
   'utf-16 in place of utf-8': (
-    'tsv', TABLE.encode('utf-16'), {}, " row 1: no column 'text'.* encoding"
+    'tsv', TABLE.encode('utf-16'), {}, ' row 1: .*, the mark of UTF-16.*utf-16'
   ),
   'no JSON': (
     'json', OBJECTS + '{"text": \n' + OBJECTS, {}, ' row 3' + UNREADABLE

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import vectors
+from experiments.data import encoding, vectors, vocabularies
 
 IDS = {'[PAD]': 0, '[UNK]': 1, 'the': 2, 'cat': 3, '. .': 4, 'Ünïcode': 5}
 LINES = 'the 1 2 3\ndog 4 5 6\n. . 7 8 9\nÜnïcode -1e-1 0.5 0\nthe 0 0 0\n'
@@ -62,3 +62,13 @@ def test_a_missing_or_truncated_file_is_one_line(tmp_path):
   damaged.write_bytes(lzma.compress(LINES.encode())[:-40] + bytes(40))
   with pytest.raises(UserError, match=r'vectors\.txt\.xz: '):
     vectors.File(path=str(damaged)).read(IDS, 3)
+
+
+def test_vectors_are_of_words_and_not_of_pieces_inside():
+  texts = ['cat concat café'] * 5
+  tokenizer = vocabularies.BytePair(size=300, min_count=1).train(texts)
+  words, ids = encoding.words(tokenizer), tokenizer.get_vocab()
+  assert words['cat'] == ids['Ġcat']
+  assert 'café' in words
+  assert 'a' not in words
+  assert encoding.words(vocabularies.Byte().train([])) == {}

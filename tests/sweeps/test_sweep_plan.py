@@ -214,3 +214,16 @@ def test_all_invalid_trials_are_listed(tmp_path):
   assert 'config.optimizer is not a key' in said
   with pytest.raises(UserError, match=r'trial 0 \(seed=-1\) and 1 more: '):
     plan.make(base, [{'seed': -1}, {'seed': -1, 'model.pool': 'max'}], '')
+
+
+@pytest.mark.parametrize(
+  ('text', 'values'),
+  [
+    ('train.shuffle_by_seed=True, False', [True, False]),
+    ('data.split_by=text, sentence', ['text', 'sentence']),
+    ('seed=0, 1', [0, 1]),
+  ],
+)
+def test_spaces_after_commas_of_a_grid_are_no_part_of_values(text, values):
+  points = plan.grid(f'config.{text}', default.get_config())
+  assert [next(iter(point.values())) for point in points] == values

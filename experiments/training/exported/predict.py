@@ -35,12 +35,14 @@ def predict(texts):
   longest = max([1, *lengths])
   if settings['length'] != 'any':
     longest = settings['max_length']
+  if not ids:
+    ids, lengths = [[]], np.zeros(1, np.int32)
   tokens = np.zeros((len(ids), longest), np.int32)
   for row, of_text in zip(tokens, ids, strict=True):
     row[: len(of_text)] = of_text
   outputs = np.array(program.call(params, tokens, lengths))
   outputs[lengths == 0] = np.nan
-  return outputs
+  return outputs[: len(texts)]
 
 
 if __name__ == '__main__':

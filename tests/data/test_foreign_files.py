@@ -1,0 +1,139 @@
+"""Files as other programs write them: marks, hints, escapes, lists, forks."""
+
+import bz2
+import gzip
+import json
+import lzma
+
+import pytest
+
+from experiments.command.errors import UserError
+from experiments.data.text_files import Text
+
+CSV = 'text,label\nhello,a\nbye,b\n'
+ROWS = [('hello', 'a'), ('bye', 'b')]
+
+
+@pytest.fixture
+def read(tmp_path):
+  """(text, label) of each row of a file with a content, or of other files."""
+
+  def read(content=None, **options):
+    options = {'format': 'csv', 'train': ('a',)} | options
+    if content is not None:
+      data = content if isinstance(content, bytes) else content.encode()
+      (tmp_path / 'a').write_bytes(data)
+    rows = Text.of(**options).read(str(tmp_path), 0)['train']
+    return [(row.text, row.label) for row in rows]
+
+  return read
+
+
+@pytest.mark.parametrize(
+  ('label', 'options'),
+  [
+    ("['a', 'b']", {}),
+    ('["a", "b"]', {}),
+    ("('a',)", {}),
+    ("{'a'}", {}),
+    ('[0 27]', {'label_separator': ' '}),
+    ("['a', 'b']", {'label_separator': ','}),
+    ('[]', {'label_separator': ','}),
+  ],
+)
+def test_a_printed_list_in_a_table_is_no_label(label, options, read):
+  said = 'row 1: the label .* is a list as programs print it.*label_separator'
+  with pytest.raises(UserError, match=said):
+    read(f'text\tlabel\na\t{label}\n', format='tsv', **options)
+
+
+@pytest.mark.parametrize(
+  ('options', 'label'), [({}, '[1]'), ({'label_separator': ';'}, '["[1]"]')]
+)
+def test_a_string_that_looks_like_a_list_is_none(options, label, read):
+  lines = [{'text': 'a', 'label': '[1]'}, {'text': 'b', 'label': ['1', 'x;y']}]
+  rows = read('\n'.join(map(json.dumps, lines)), format='json', **options)
+  assert rows == [('a', label), ('b', '["1", "x;y"]')]
+
+
+@pytest.mark.parametrize(
+  'name', ['utf-8', 'utf-16-le', 'utf-16-be', 'utf-32-le', 'utf-32-be']
+)
+@pytest.mark.parametrize('format', ['csv', 'lines'])
+def test_a_byte_order_mark_is_no_part_of_the_first_cell(format, name, read):
+  text = CSV if format == 'csv' else 'a hello\nb bye\n'
+  content = ('\ufeff' + text).encode(name)
+  assert read(content, format=format, encoding=name) == ROWS
+
+
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  [
+    ('\ufeff'.encode() + CSV.encode(), 'UTF-8.*encoding to utf-8'),
+    (CSV.encode('utf-16'), 'UTF-16.*encoding to utf-16'),
+    (CSV.encode('utf-16-le'), 'UTF-16.*encoding to utf-16-le'),
+    (gzip.compress(CSV.encode(), mtime=0), r'gzip.*\.gz'),
+    (bz2.compress(CSV.encode()), r'bzip2.*\.bz2'),
+    (lzma.compress(CSV.encode()), r'xz.*\.xz'),
+    (b'PK\3\4\0\0', 'zip: unpack'),
+  ],
+)
+@pytest.mark.parametrize('format', ['csv', 'lines'])
+def test_what_is_no_such_text_is_named_by_its_first_bytes(
+  content, message, format, read
+):
+  said = f'row 1: the file begins with .*{message}'
+  with pytest.raises(UserError, match=said):
+    read(content, format=format, encoding='latin-1')
+
+
+def test_a_hint_of_the_delimiter_is_no_row(read):
+  assert read('sep=,\r\n' + CSV) == ROWS
+  with pytest.raises(UserError, match=r"begins with 'sep=;'.*delimiter.*';'"):
+    read('sep=;\n' + CSV.replace(',', ';'))
+
+
+def test_a_backslash_may_escape_a_quote(read):
+  content = 'text,label\n"he said \\"hi\\", ok",a\n'
+  rows = read(content, format='csv(escaped=True)')
+  assert rows == [('he said "hi", ok', 'a')]
+  with pytest.raises(UserError, match=r'row 1 .*escaped=True'):
+    read(content)
+
+
+def test_a_label_of_which_no_level_is_left_is_empty(read):
+  said = "row 1: the label ':x' is empty at .*label_depth = 1"
+  with pytest.raises(UserError, match=said):
+    read('text\tlabel\na\t:x\n', format='tsv', label_depth=1)
+
+
+def test_classes_of_the_hub_have_their_names(monkeypatch, read):
+  datasets = pytest.importorskip('datasets')
+  features = datasets.Features(
+    {
+      'text': datasets.Value('string'),
+      'label': datasets.ClassLabel(names=['neg', 'pos']),
+      'tags': datasets.Sequence(datasets.ClassLabel(names=['x', 'y'])),
+    }
+  )
+  columns = {'text': ['a', 'b', 'c'], 'label': [1, 0, -1]}
+  columns['tags'] = [[0, 1], [], [1]]
+  data = datasets.Dataset.from_dict(columns, features=features)
+  monkeypatch.setattr(datasets, 'load_dataset', lambda *_, **__: data)
+  hub = {'format': 'hub(name=n)', 'train': ('train',)}
+  assert [label for _, label in read(**hub)] == ['pos', 'neg', '-1']
+  tags = [label for _, label in read(label_column='tags', **hub)]
+  assert tags == ['["x", "y"]', '[]', '["y"]']
+
+
+def test_what_systems_put_beside_files_is_not_read(read, tmp_path):
+  files = {'pos/1': 'good', 'neg/1': 'bad', 'pos/Thumbs.db': '\0'}
+  files |= {'__MACOSX/._1': '\0', '__MACOSX/pos/1': 'x'}
+  for name, text in files.items():
+    path = tmp_path / 't' / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+  rows = read(format='class_folders', train=('t',))
+  assert rows == [('bad', 'neg'), ('good', 'pos')]
+  rows = read(format='lines', train=('**/1',), label_column='')
+  assert rows == [('bad', ''), ('good', '')]
