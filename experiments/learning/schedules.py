@@ -7,6 +7,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from experiments.command.errors import require
+
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
@@ -60,11 +62,30 @@ class InverseSqrt(Schedule):
     return jnp.sqrt(warmup / jnp.maximum(step, warmup))
 
 
+@dataclasses.dataclass(frozen=True)
+class WarmupStableDecay(Schedule):
+  """1, and then a line down to 0 after the last update (Hu et al. 2024, WSD).
+
+  Attributes:
+    decay: share of the updates after warm-up in which it falls.
+  """
+
+  decay: float = 0.2
+
+  def __post_init__(self):
+    require(0 < self.decay <= 1, 'decay', self.decay, 'above 0, and at most 1')
+
+  def __call__(self, progress, step, warmup):
+    del step, warmup
+    return jnp.minimum((1 - progress) / self.decay, 1)
+
+
 SCHEDULES: dict[str, type[Schedule]] = {
   'constant': Constant,
   'linear': Linear,
   'cosine': Cosine,
   'inverse_sqrt': InverseSqrt,
+  'wsd': WarmupStableDecay,
 }
 
 

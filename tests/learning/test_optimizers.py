@@ -27,6 +27,14 @@ ORACLES = {
     [WARMUP],
   ),
   'cosine': optax.warmup_cosine_decay_schedule(0, 1, WARMUP, STEPS),
+  'wsd': optax.join_schedules(
+    [
+      optax.linear_schedule(0, 1, WARMUP),
+      optax.constant_schedule(1),
+      optax.linear_schedule(1, 0, round(0.2 * (STEPS - WARMUP), 1)),
+    ],
+    [WARMUP, STEPS - 0.2 * (STEPS - WARMUP)],
+  ),
   # Vaswani et al. 2017, equation 3, over its peak.
   'inverse_sqrt': lambda step: (
     np.minimum(1 / np.sqrt(max(step, 1)), step / WARMUP**1.5) * np.sqrt(WARMUP)
