@@ -154,7 +154,7 @@ class TextClassifier(nn.Module):
     if has_cache:
       if positions_BL is None:
         self._check_cache(tokens)
-      tokens = self._continued(tokens)
+      tokens = self._continued(tokens, num_added)
     elif tokens.positions is None and not is_right_padded:
       tokens = _from_first_token(tokens, num_added)
     if positions_BL is not None:
@@ -198,23 +198,30 @@ class TextClassifier(nn.Module):
     inner = None if dropout is None else dropout.at(2)
     return self.head(pooled_BP, self.num_classes, inner)
 
-  def _continued(self, tokens: Tokens) -> Tokens:
+  def _continued(self, tokens: Tokens, num_added: int) -> Tokens:
     """Tokens whose positions begin at the first one of each row of all calls.
 
     The cache keeps the number of columns of earlier calls, and of those before
     the first token of each row.
+
+    Args:
+      num_added: columns of [CLS] in this call.
     """
-    mask_BL = jnp.asarray(tokens.padding_mask)
+    mask_BL = jnp.asarray(tokens.padding_mask)[:, num_added:]
     B, L = mask_BL.shape
     end = self.variable('cache', 'columns', jnp.zeros, (), jnp.int32)
     first = self.variable('cache', 'first', jnp.zeros, (B, 1), jnp.int32)
     begun_B1 = first.value < end.value
     is_first_BL = jnp.cumsum(mask_BL, axis=1) > 0
     before_B1 = L - is_first_BL.sum(axis=1, keepdims=True)
-    first_B1 = jnp.where(begun_B1, first.value, end.value + before_B1)
-    positions_BL = end.value + jnp.arange(L)[None] - first_B1
-    first.value, end.value = first_B1, end.value + L
-    return tokens.replace(positions=positions_BL, is_consecutive=True)
+    begin = end.value + num_added
+    first_B1 = jnp.where(begun_B1, first.value, begin + before_B1)
+    column_1L = end.value + jnp.arange(num_added + L)[None]
+    positions_BL = column_1L - first_B1 + int(self.has_cls)
+    positions_BL = jnp.where(column_1L < begin, column_1L, positions_BL)
+    first.value, end.value = first_B1, begin + L
+    is_consecutive = None if num_added else True
+    return tokens.replace(positions=positions_BL, is_consecutive=is_consecutive)
 
   def _check_cache(self, tokens: Tokens) -> None:
     """ValueError for what is not counted from the first call on."""

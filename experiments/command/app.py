@@ -85,11 +85,26 @@ def run(
   named, there are also --config, a file, and --config.KEY=VALUE for every key
   in it; `main` then gets `config` and `config_path`.
   """
+  _open_streams()
   if isinstance(sys.stdout, io.TextIOWrapper):
     codecs.register_error('json', _escaped)
     sys.stdout.reconfigure(errors='json')
   with contextlib.redirect_stderr(Unbreakable(sys.stderr)):
     _run(main, define, doc, describe)
+
+
+def _open_streams() -> None:
+  """Opens standard streams that are closed, so that no file takes their place.
+
+  What a library, or a process that is started, writes there would be in it.
+  """
+  for number in range(3):
+    try:
+      os.fstat(number)
+    except OSError:
+      opened = os.open(os.devnull, os.O_RDWR)
+      os.dup2(opened, number)
+      os.set_inheritable(number, True)
 
 
 def _run(main, define, doc, describe) -> None:

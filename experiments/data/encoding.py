@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from experiments.data.data_settings import DataSettings
 from experiments.data.rows import Rows, parted
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
+from experiments.data.token_labels import word_begins
 from experiments.data.vocabularies import (
   SEPARATOR,
   SPECIAL_TOKENS,
@@ -29,7 +29,6 @@ from experiments.data.vocabularies import (
 
 # Warn if a greater part of the tokens of a split is unknown.
 _MANY_UNKNOWN = 0.1
-_WORD = re.compile(r'\S+')
 
 
 def read_tokenizer(workdir: str):
@@ -105,13 +104,13 @@ def token_ids(
   return _concatenated([one.ids for one in encoded])
 
 
-def word_begins(
+def words_begun(
   tokenizer, texts: Sequence[str], max_length: int
 ) -> list[np.ndarray]:
-  """Whether each token of a text is the first of a word, for each text.
+  """The word that each token of a text begins, or -1, int32, for each text.
 
-  Words are what white space separates. Texts with special tokens are truncated,
-  as `special_ids` truncates them, and others are not.
+  Texts with special tokens are truncated, as `special_ids` truncates them, and
+  others are not.
   """
   special = tokenizer.num_special_tokens_to_add(False)
   tokenizer.encode_special_tokens = True
@@ -120,14 +119,16 @@ def word_begins(
   # With offsets, which the fast function does not have.
   encoded = tokenizer.encode_batch(texts)
   tokenizer.no_truncation()
-  begins = []
+  begun = []
   for text, one in zip(texts, encoded, strict=True):
-    words = np.array([match.start() for match in _WORD.finditer(text)])
     # Offsets of special tokens are 0, and a token may begin with a space.
     offsets = one.offsets if len(one.ids) > special else []
     ends = np.array([end for _, end in offsets])
-    begins.append(np.diff(np.searchsorted(words, ends), prepend=0) > 0)
-  return begins
+    # How many words begin before the end of each token.
+    until = np.searchsorted(np.array(word_begins(text)), ends)
+    is_first = np.diff(until, prepend=0) > 0
+    begun.append(np.where(is_first, until - 1, -1).astype(np.int32))
+  return begun
 
 
 def special_ids(
@@ -226,8 +227,9 @@ def tokens(
   """The tokens of all rows: `tokens`, `offsets` as of texts, `unknown` counts.
 
   Rows with special tokens are truncated to settings.max_length, and
-  `is_truncated` says which are. If it `has_words`, `begins` says which tokens
-  are the first of a word. The key is that of the rows.
+  `is_truncated` says which are. If it `has_words`, `words` has the word that
+  each token begins, or -1, and `num_words` how many a text has. The key is that
+  of the rows.
   """
   import tokenizers
 
@@ -252,8 +254,10 @@ def tokens(
       else:
         ids, lengths = token_ids(tokenizer, texts)
       if has_words:
-        begins = word_begins(tokenizer, texts, settings.max_length)
-        more['begins'] = np.concatenate(begins)
+        begun = words_begun(tokenizer, texts, settings.max_length)
+        more['words'] = np.concatenate(begun)
+        counts = [len(word_begins(text)) for text in texts]
+        more['num_words'] = np.array(counts, np.int32)
       text_of = np.repeat(np.arange(len(texts)), lengths)
       is_unknown = ids == (-1 if unknown_id is None else unknown_id)
       unknown = np.bincount(text_of[is_unknown], minlength=len(texts))
@@ -272,7 +276,7 @@ def tokens(
   if is_special:
     of_ids.append(settings.max_length)
   if has_words:
-    of_ids.append('begins')
+    of_ids.append('words')
   return store.arrays('tokens', [key, of_ids], make)
 
 

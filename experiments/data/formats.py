@@ -302,10 +302,14 @@ class Conll(_Text):
   token: int = 0
   label: int = -1
 
+  def __post_init__(self):
+    allowed = 'another column than that of the token'
+    require(self.label != self.token, 'label', self.label, allowed)
+
   def parse(self, text, columns) -> Iterator[dict]:
     for has_tokens, lines in itertools.groupby(text, _has_token):
       if has_tokens:
-        fields = [line.split() for line in lines]
+        fields = [re.split('[ \t]+', line.strip()) for line in lines]
         places = (self.token, self.label)[: len(columns)]
         yield {
           name: ' '.join(self._field(of_line, place) for of_line in fields)

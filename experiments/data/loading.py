@@ -280,7 +280,7 @@ def _data(
   rows, arrays, most = parts.rows, parts.arrays, settings.max_length
   values, _ = reader.values(rows.names, label_facts.names)
   values = reader.learned(values, label_facts)
-  examples, begins = {}, arrays.get('begins')
+  examples, words = {}, arrays.get('words')
   for split, chosen in parts.splits.items():
     starts, ends = arrays['offsets'][chosen], arrays['offsets'][chosen + 1]
     lengths = (ends - starts).astype(np.int32)
@@ -289,9 +289,9 @@ def _data(
       is_truncated = arrays['is_truncated'][chosen]
     encoding.log_truncated(is_truncated, most, f'{split} texts')
     lengths, labels = np.minimum(lengths, most), values[rows.labels[chosen]]
-    if begins is not None:
-      check_words(rows, chosen, begins, arrays['offsets'], is_truncated)
-      labels = of_tokens(labels, begins, starts, lengths)
+    if words is not None:
+      check_words(rows, chosen, arrays['num_words'])
+      labels = of_tokens(labels, words, starts, lengths)
     examples[split] = Examples(arrays['tokens'], starts, lengths, labels)
   longest = max(int(e.lengths.max(initial=0)) for e in examples.values())
   # The first split: train, or that of another file.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -12,6 +13,8 @@ from experiments.command.errors import UserError
 from experiments.data.labels import Classes, Labels, first, joined, parts
 from experiments.data.rows import Rows
 
+# Words are what these separate: a no-break space is a part of a word.
+_WORD = re.compile(r'[^ \t\r\n]+')
 # The label of a word that has none.
 NONE = '_'
 
@@ -38,13 +41,13 @@ class TokenLabels(Labels):
           'labels of tokens must be one string, with spaces between its words, '
           f'and not the list {string:.100}; change the files'
         )
-      words.update(string.split())
+      words.update(words_of(string))
     return Classes().names(words - {NONE})
 
   def values(self, strings, names):
     index_of = {name: index for index, name in enumerate(names)}
     labelled = [
-      [(n, w) for n, w in enumerate(string.split()) if w != NONE]
+      [(n, w) for n, w in enumerate(words_of(string)) if w != NONE]
       for string in strings
     ]
     values = np.full(
@@ -61,56 +64,61 @@ class TokenLabels(Labels):
     return f'{NONE!r} or one of [{first(map(repr, names))}] for each token'
 
 
+def word_begins(text: str) -> list[int]:
+  """Where each word of a text begins."""
+  return [match.start() for match in _WORD.finditer(text)]
+
+
+def words_of(text: str) -> list[str]:
+  """The words of a text, or the labels of a string."""
+  return _WORD.findall(text)
+
+
 def of_tokens(
   values: np.ndarray,
-  begins: np.ndarray,
+  words: np.ndarray,
   starts: np.ndarray,
   lengths: np.ndarray,
 ) -> np.ndarray:
   """Values of texts (texts, labelled words, 2), with tokens in place of words.
 
-  Those of words that the text has no more, since it is truncated, are -1.
+  Those of words without a token are -1: a normaliser leaves some characters
+  out, and a text may be truncated.
 
   Args:
-    begins: whether a token is the first of its word, of all texts.
+    words: the word that each token of all texts begins, or -1.
     starts, lengths: of the tokens of each text.
   """
-  first = np.append(np.flatnonzero(begins), len(begins))
-  before, after = (
-    np.searchsorted(first, n) for n in (starts, starts + lengths)
-  )
-  word, classes = values[..., 0], values[..., 1]
-  token = before[:, None] + word
-  is_there = (word >= 0) & (token < after[:, None])
-  index = first[np.where(is_there, token, 0)] - starts[:, None]
-  both = np.stack([index, classes], axis=-1)
+  order = np.lexsort((lengths, starts))
+  places = np.flatnonzero(words >= 0)
+  rank = np.searchsorted(starts[order], places, side='right') - 1
+  text = order[np.maximum(rank, 0)]
+  offset = places - starts[text]
+  is_inside = (rank >= 0) & (offset < lengths[text])
+  text, offset = text[is_inside], offset[is_inside]
+  word = words[places[is_inside]]
+  width = int(max(word.max(initial=0), values[..., 0].max(initial=0))) + 1
+  table = np.full((len(starts), width), -1, np.int32)
+  table[text, word] = offset
+  index, classes = values[..., 0], values[..., 1]
+  token = np.take_along_axis(table, np.maximum(index, 0), axis=1)
+  is_there = (index >= 0) & (token >= 0)
+  both = np.stack([token, classes], axis=-1)
   return np.where(is_there[..., None], both, -1).astype(np.int32)
 
 
-def check_words(
-  rows: Rows,
-  chosen: np.ndarray,
-  begins: np.ndarray,
-  offsets: np.ndarray,
-  is_truncated: np.ndarray,
-) -> None:
-  """UserError unless each word of a text has a label, and a token.
+def check_words(rows: Rows, chosen: np.ndarray, num_words: np.ndarray) -> None:
+  """UserError unless each word of a text has a label.
 
   Args:
-    begins: as of `of_tokens`.
-    offsets: of the tokens of all rows.
-    is_truncated: whether the tokens of each chosen text are.
+    num_words: of all texts.
   """
-  counted = np.append(0, np.cumsum(begins))
-  words = counted[offsets[chosen + 1]] - counted[offsets[chosen]]
-  widths = np.array([len(string.split()) for string in rows.names])
-  widths = widths[rows.labels[chosen]]
-  wrong = chosen[(words != widths) & ~(is_truncated & (words < widths))]
+  widths = np.array([len(words_of(string)) for string in rows.names])
+  wrong = chosen[widths[rows.labels[chosen]] != num_words[chosen]]
   if len(wrong):
     row = rows.row(wrong[0])
-    count = words[np.flatnonzero(chosen == wrong[0])[0]]
     raise UserError(
-      f'{row.file} row {row.number}: {len(row.label.split())} labels of words '
-      f'must be {count}, one for each word that white space separates and that '
-      'has a token; correct the row'
+      f'{row.file} row {row.number}: {len(words_of(row.label))} labels of '
+      f'words must be {num_words[wrong[0]]}, one for each word that spaces '
+      'separate; correct the row'
     )

@@ -114,7 +114,8 @@ def _over_steps(specs: list[Spec], compared: Comparison) -> str:
     if setting in values:
       path = os.path.join(spec.path, 'metrics.jsonl')
       for step, value in scores(path, compared.metric).items():
-        values[setting][step].append(value)
+        if value is not None:
+          values[setting][step].append(value)
   curves = {
     setting: [_point(step, by_step[step]) for step in sorted(by_step)]
     for setting, by_step in values.items()

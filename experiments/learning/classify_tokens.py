@@ -13,7 +13,7 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples
 from experiments.data.labels import Labels
-from experiments.data.token_labels import TokenLabels
+from experiments.data.token_labels import TokenLabels, words_of
 from experiments.learning import reports, spans
 from experiments.learning import scores as scores_lib
 from experiments.learning.reports import Report, Table
@@ -81,16 +81,16 @@ class ClassifyTokens(Task):
     span_f1 = float(2 * hits / (called + actual)) if called + actual else None
     return super().scores(sums, labels) | {'span_f1': span_f1}
 
-  def classes_of(self, predicted: np.ndarray) -> list[list[str]]:
-    """The predicted class of each labelled word of each text."""
-    names = np.array(['', *self.facts.names], object)
-    return [names[row[row > 0].astype(int)].tolist() for row in predicted]
+  def classes_of(self, predicted: np.ndarray) -> list[list[str | None]]:
+    """The predicted class of each labelled word of each text, or None."""
+    names = np.array([None, *self.facts.names], object)
+    return names[predicted.astype(int)].tolist()
 
-  def spans_of(self, text: str, classes: list[str]) -> list[dict] | None:
+  def spans_of(self, text: str, classes: list[str | None]) -> list[dict] | None:
     """Spans of the words of a text as JSON; None: classes are of no spans."""
     if not spans.are_parts(self.facts.names):
       return None
-    words = text.split()
+    words = words_of(text)
     return [
       span._asdict() | {'text': ' '.join(words[span.begin : span.end])}
       for span in spans.of_words(classes)

@@ -91,6 +91,13 @@ class Regression(TextTask):
       return errors**2
     return np.where(errors <= 1, errors**2 / 2, errors - 0.5)
 
+  def converted(self, logits, task):
+    """From standard deviations of its numbers to those of ours."""
+    here, there = self.facts, task.facts
+    if here == there:
+      return logits
+    return (logits * there.std + there.mean - here.mean) / here.std
+
   def mean(self, logits):
     return np.mean(logits, axis=0)
 
@@ -104,6 +111,8 @@ class Regression(TextTask):
     """In the units of the data, to the decimals that float32 leaves."""
     unit = self.facts.std * max(abs(float(number)), 1) * _EPSILON
     exact = float(number) * self.facts.std + self.facts.mean
+    if not math.isfinite(exact):
+      return exact
     return round(exact, math.floor(-math.log10(unit)))
 
   def details(self, outputs, examples):

@@ -23,8 +23,8 @@ def are_parts(names: Iterable[str]) -> bool:
   return bool(names - {'O'}) and all(map(_LABEL.fullmatch, names))
 
 
-def of_words(labels: Sequence[str]) -> list[Span]:
-  """The spans of a text.
+def of_words(labels: Sequence[str | None]) -> list[Span]:
+  """The spans of a text; a word that is not read is in none.
 
   I-LABEL goes on with a span of the label, and begins one where there is none:
   as conlleval reads IOB1 and IOB2, and seqeval by default.
@@ -32,7 +32,7 @@ def of_words(labels: Sequence[str]) -> list[Span]:
   spans: list[Span] = []
   is_open = False
   for index, name in enumerate(labels):
-    part, _, label = name.partition('-')
+    part, _, label = (name or 'O').partition('-')
     if part == 'O':
       is_open = False
       continue

@@ -59,6 +59,11 @@ class TextTask(Task):
     """Probabilities, or numbers as the data has them, of calibrated logits."""
     raise NotImplementedError
 
+  def converted(self, logits: np.ndarray, task: Self) -> np.ndarray:
+    """Logits of a run with another task, as this one would have them."""
+    del task
+    return logits
+
   def mean(self, logits: list[np.ndarray]) -> np.ndarray:
     """The logits of an ensemble, from those of its runs."""
     raise NotImplementedError

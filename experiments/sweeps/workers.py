@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import io
 import multiprocessing
 import os
 import signal
@@ -55,22 +56,24 @@ def train(specs: list[Spec], workdir: str, signals: Signals) -> None:
   try:
     while pending or busy:
       while pending and len(busy) < cores:
-        spec = pending.popleft()
         worker = idle.pop() if idle else _start(workdir)
+        try:
+          worker.pipe.send(pending[0].name)
+        except BrokenPipeError:
+          # It was killed while it had nothing to do.
+          continue
+        spec = pending.popleft()
         log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
         busy[worker.pipe] = worker, spec
-        # Of a process that has died, the loop below reads the end.
-        with contextlib.suppress(BrokenPipeError):
-          worker.pipe.send(spec.name)
       for pipe in wait(list(busy), _POLL):
         worker, spec = busy.pop(pipe)
         if _has_trained(worker, spec, signals):
           idle.append(worker)
       if signals.received:
-        _stop([worker for worker, _ in busy.values()])
         raise Interrupted(f'{signals.received}; run the same command again')
   finally:
-    for worker in (*idle, *(worker for worker, _ in busy.values())):
+    _stop([worker for worker, _ in busy.values()])
+    for worker in idle:
       worker.pipe.close()
 
 
@@ -101,7 +104,8 @@ def _stop(workers: list[_Worker]) -> None:
 def _has_trained(worker: _Worker, spec: Spec, signals: Signals) -> bool:
   """Reports a trial that has ended; whether its process has not."""
   try:
-    worker.pipe.recv()
+    if said := worker.pipe.recv():
+      log(said)
     lives = True
   except EOFError:
     worker.process.join()
@@ -117,7 +121,8 @@ def _has_trained(worker: _Worker, spec: Spec, signals: Signals) -> bool:
 def _work(workdir: str, pipe: Any) -> None:
   """Trains the trials whose names come through the pipe, with one thread.
 
-  Each has a log in its workdir; standard error is that of all processes.
+  Each has a log in its workdir. What is said of one that is not done goes back
+  through the pipe, since lines of several would be mixed on standard error.
   """
   os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
   # Read when jax makes its devices.
@@ -129,8 +134,11 @@ def _work(workdir: str, pipe: Any) -> None:
   shared = engines.Shared()
   with contextlib.suppress(Interrupted, EOFError):
     while True:
-      engines.train([specs[pipe.recv()]], signals, shared)
-      pipe.send(None)
+      spec = specs[pipe.recv()]
+      with contextlib.redirect_stderr(io.StringIO()) as said:
+        engines.train([spec], signals, shared)
+      is_done = not engines.unfinished([spec])
+      pipe.send('' if is_done else said.getvalue().strip())
 
 
 def _end_with_parent() -> None:

@@ -117,7 +117,10 @@ def _label_cells(answer) -> tuple[str, str]:
   if probabilities is None:
     # A class for each word, or a number.
     is_list = isinstance(label, list)
-    return ' '.join(label) if is_list else f'{label:.6g}', ''
+    shown = (
+      ' '.join(name or '_' for name in label) if is_list else f'{label:.6g}'
+    )
+    return shown, ''
   labels = label if isinstance(label, list) else [label]
   shown = (f'{probabilities[label]:.4f}' for label in labels)
   return ', '.join(labels) or '(none)', ', '.join(shown)

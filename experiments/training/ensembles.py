@@ -131,6 +131,10 @@ def evaluate(
   task = tasks[0]
   if not isinstance(task, TextTask):
     return Answers(task, of_runs[0], of_runs[0], of_runs, fits, steps)
+  of_runs = [
+    (losses, task.converted(logits, of_run))
+    for (losses, logits), of_run in zip(of_runs, tasks, strict=True)
+  ]
   labels, no_fits = examples.labels, [{} for _ in fits]
   return Answers(
     task.fitted(fits),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -153,7 +154,11 @@ def restore_params(
     Corrupt: it cannot be read; with another one to read, if there is any.
   """
   settings = stored.read_settings(path)
-  programs, key = {} if programs is None else programs, compiled.key(settings)
+  programs = {} if programs is None else programs
+  # A task has facts of the labels, such as the mean of numbers.
+  key = compiled.key(settings) + json.dumps(
+    loading.read_facts(path)['of_train']
+  )
   if key not in programs:
     programs[key] = program_of(path, settings)
   program = programs[key]

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.data import encoding
 from experiments.data.batches import Examples
-from experiments.data.token_labels import of_tokens
+from experiments.data.token_labels import of_tokens, words_of
 from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.learning.text_tasks import TextTask
 from experiments.training import ensembles, evaluation
@@ -30,7 +30,8 @@ class Prediction(NamedTuple):
   Attributes:
     label: of `classify` the most probable class, of `multilabel` a list of
       labels, of `regression` a number, of `classify_tokens` a list of the class
-      of each word that is read; None if the text has no tokens.
+      of each word, or None of one that is not read; None if the text has no
+      tokens.
     probabilities: by label, those of `classify` sum to 1; None if the text has
       no tokens, or of `regression` and `classify_tokens`.
     is_truncated: whether the text has more tokens than config.data.max_length
@@ -138,18 +139,23 @@ class Predictor:
     is_truncated: np.ndarray,
   ) -> list[Prediction]:
     """The classes of the words of each text."""
-    begins = encoding.word_begins(self.tokenizer, texts, self.max_length)
-    counts = np.array([of_text.sum() for of_text in begins])
+    begun = encoding.words_begun(self.tokenizer, texts, self.max_length)
+    counts = np.array([len(words_of(text)) for text in texts])
     # One at least: jax takes no empty array of labels.
     words = np.arange(max(counts.max(), 1))
     there = words < counts[:, None]
     # Any class is a placeholder for those that are asked for.
     values = np.stack([np.where(there, words, -1), there - 1], axis=-1)
     labels = of_tokens(
-      values, np.concatenate(begins), examples.starts, examples.lengths
+      values, np.concatenate(begun), examples.starts, examples.lengths
     )
     answers = self._evaluated(dataclasses.replace(examples, labels=labels))
-    classes = task.classes_of(answers.outputs[-1])
+    classes = [
+      of_text[:count]
+      for of_text, count in zip(
+        task.classes_of(answers.outputs[-1]), counts, strict=True
+      )
+    ]
     return [
       Prediction(of_text or None, None, is_cut, task.spans_of(text, of_text))
       for text, of_text, is_cut in zip(

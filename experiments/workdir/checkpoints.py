@@ -313,14 +313,10 @@ def _checksums(tree) -> dict[str, int]:
 
   Without arrays of which this process has a part only.
   """
-  whole = {
-    name: np.asarray(leaf)
+  return {
+    name: zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8).data)
     for name, leaf in leaves(tree).items()
     if getattr(leaf, 'is_fully_addressable', True) or leaf.is_fully_replicated
-  }
-  return {
-    name: zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data)
-    for name, array in whole.items()
   }
 
 

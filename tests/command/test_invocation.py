@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 
 import pytest
@@ -157,3 +158,25 @@ def get_config():
   config = config_files.load_config(path).to_dict()
   assert json.loads(json.dumps(config))['seed'] == 3
   assert type(config['train']['eval_lengths'][0]) is int
+
+
+def test_a_stream_that_is_closed_is_no_file_of_a_command(tmp_path):
+  """The first file that is opened would be standard error otherwise."""
+  script = (
+    'import os; from experiments.command import app; app._open_streams(); '
+    f'file = open({str(tmp_path / "file")!r}, "w"); '
+    'os.write(2, b"lost"); print(file.fileno() > 2)'
+  )
+  done = subprocess.run(
+    [
+      'bash',
+      '-c',
+      f'{shlex.quote(sys.executable)} -c {shlex.quote(script)} 2>&-',
+    ],
+    capture_output=True,
+    text=True,
+    cwd=ROOT,
+    check=True,
+  )
+  assert done.stdout.strip() == 'True'
+  assert (tmp_path / 'file').read_text() == ''

@@ -8,11 +8,11 @@ import pytest
 import tokenizers
 
 from experiments.command.errors import UserError
-from experiments.data import loading
+from experiments.data import encoding, loading
 from experiments.data.batches import Examples
 from experiments.data.labels import LabelFacts
 from experiments.data.text_files import Text
-from experiments.data.token_labels import TokenLabels
+from experiments.data.token_labels import TokenLabels, of_tokens
 from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.settings.settings import from_config
 
@@ -61,6 +61,36 @@ def test_the_first_token_of_a_word_has_its_label(
         begin, end = tokenizer.encode(text).offsets[index]
         found[begin + (text[begin:end][0] == ' ')] = names[name]
     assert found == want
+
+
+def test_a_word_that_has_no_token_has_no_label(small_config, tmp_path):
+  """A normaliser leaves out what is not seen; no other word has its label."""
+  rows = ['text\tlabel', 'a \u200b b\tA B A', 'a\tB', 'b\u00a0c\tA']
+  settings = settings_of(small_config, tmp_path, rows, 'word')
+  loaded = loading.load(settings, '', labels=TokenLabels())
+  tokenizer = tokenizers.Tokenizer.from_str(loaded.files['tokenizer.json'])
+  tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+  texts = ['a \u200b b', '', '\u200b a']
+  begun = encoding.words_begun(tokenizer, texts, 9)
+  assert [of_text.tolist() for of_text in begun] == [[0, 2], [], [1]]
+  labels = of_tokens(
+    np.array(
+      [
+        [[0, 5], [1, 6], [2, 7]],
+        [[-1, -1]] * 3,
+        [[0, 5], [1, 6]] * 1 + [[-1, -1]],
+      ]
+    ),
+    np.concatenate(begun),
+    np.array([0, 2, 2]),
+    np.array([2, 0, 1]),
+  )
+  none = [-1, -1]
+  assert labels.tolist() == [
+    [[0, 5], none, [1, 7]],
+    [none] * 3,
+    [none, [0, 6], none],
+  ]
 
 
 def test_words_that_are_truncated_have_no_label(small_config, tmp_path):

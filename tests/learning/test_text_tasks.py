@@ -217,6 +217,22 @@ def test_scores_of_numbers_are_in_the_units_of_the_data():
     assert scores[name] == pytest.approx(correlation.statistic)
 
 
+def test_numbers_of_runs_with_other_means_are_averaged_in_their_units():
+  of_runs = [
+    Regression(facts=LabelFacts(('value',), 3, mean=mean, std=std))
+    for mean, std in ((3.0, 1.0), (103.0, 4.0))
+  ]
+  logits = np.array([[0.5], [-1.0]])
+  first = of_runs[0]
+  converted = [first.converted(logits, one) for one in of_runs]
+  for row, mean in zip(first.mean(converted), (54.25, 50.5), strict=True):
+    assert first.answer(row) == (pytest.approx(mean), None)
+
+
+def test_a_number_that_is_not_finite_is_an_answer():
+  assert np.isnan(Regression().answer(np.array([np.nan]))[0])
+
+
 def test_of_one_class_no_auroc_is_defined():
   logits = np.random.default_rng(0).normal(size=(9, 2))
   scores = Classify().scores((np.ones(9), logits), np.ones(9, np.int32))

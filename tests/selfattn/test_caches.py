@@ -384,3 +384,43 @@ def test_later_calls_may_have_other_types():
   half = layer.clone(dtype=jnp.bfloat16)
   found, _ = call(half, state, x.astype(jnp.bfloat16), second)
   np.testing.assert_allclose(found.astype(np.float32), want, atol=0.1)
+
+
+@pytest.mark.parametrize('name', ['sinusoidal', 'rotary', 'alibi'])
+@pytest.mark.parametrize('pool', ['mean', 'cls'])
+def test_padding_before_the_first_token_moves_no_later_one(pool, name):
+  encoder = AttentionEncoder(
+    num_layers=1,
+    num_heads=2,
+    mlp_dim=16,
+    position=positions.make({name: {}}, 16, 2, True),
+    dtype=jnp.float32,
+    causal=True,
+    parent=None,
+  )
+  head = TokenHead(3, parent=None)
+  classifier = TextClassifier(
+    10,
+    3,
+    16,
+    encoder,
+    pool=POOLS[pool](parent=None),
+    token_head={'t': head},
+    embed_init_std=1.0,
+  )
+  tokens = np.array([[0, 0, 3, 4, 5, 6]])
+  mask = tokens > 0
+  variables = classifier.init(jax.random.key(0), tokens, mask)
+  want = classifier.apply(variables, tokens[:, 2:], mask[:, 2:])
+  state, found = {}, []
+  for begin, end in ((0, 4), (4, 5), (5, 6)):
+    logits, state = classifier.apply(
+      variables | state,
+      tokens[:, begin:end],
+      mask[:, begin:end],
+      cache_len=8,
+      mutable=['cache'],
+    )
+    found.append(logits)
+  found = np.concatenate(found, 1)[:, 2:]
+  np.testing.assert_allclose(found, want, atol=1e-5)
