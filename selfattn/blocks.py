@@ -58,6 +58,8 @@ class Block(nn.Module):
     norm: the norm, one of selfattn.norms.
     eps: epsilon of the norms, those of attention included.
     residual_scale: factor of what a branch adds to the vectors.
+    hidden_dropout: whether dropout acts on the hidden layer of the feed-forward
+      network, too, and not on what branches add alone.
     kernel_init: initial values of kernels, those of attention included: as by
       Glorot and Bengio 2010, or as torch.nn.Linear has them, which are smaller.
     attention: an Attention, which the stack sets, as the following.
@@ -77,6 +79,7 @@ class Block(nn.Module):
   norm: str = 'layer'
   eps: float = 1e-6
   residual_scale: float = 1.0
+  hidden_dropout: bool = True
   kernel_init: str = 'xavier'
   # The stack sets these fields before it calls the block.
   attention: Any = None
@@ -178,6 +181,7 @@ class Block(nn.Module):
     )
     experts: Experts | None = self.experts
     if experts is None or self.index in experts.dense_layers:
+      dropout = dropout if self.hidden_dropout else None
       return network(maps, 'mlp', self.mlp_dim, h_BLD, dropout)
     dim = experts.dim or self.mlp_dim
     return ExpertNetwork(experts, maps, dim, name='experts')(h_BLD)

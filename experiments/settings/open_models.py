@@ -20,7 +20,11 @@ from experiments.workdir.workdir import read_json
 
 # Keys and options of the encoder that change no logit of a published model.
 _OF_TRAINING = {'head', 'pool', 'dropout_rate', 'attention_dropout_rate'}
-_OF_COMPUTATION = ('scan', 'remat', 'backend', 'broadcast_dropout')
+# Options, by key, that change no logit of evaluation.
+_OF_COMPUTATION = {
+  'encoder': ('scan', 'remat', 'backend', 'broadcast_dropout'),
+  'block': ('hidden_dropout',),
+}
 # In a workdir, what the folder of config.model.pretrained says.
 FILE = 'published.json'
 
@@ -151,9 +155,8 @@ def changed(settings, model) -> str:
   pairs = []
   for key in theirs.keys() - _OF_TRAINING:
     ours, other = getattr(settings, key), getattr(of_model, key)
-    if key == 'encoder':
-      for option in _OF_COMPUTATION:
-        ours, other = ours.without(option), other.without(option)
+    for option in _OF_COMPUTATION.get(key, ()):
+      ours, other = ours.without(option), other.without(option)
     if ours != other:
       text = ours if isinstance(ours, int | float | str) else calls.text(ours)
       pairs.append(f'config.model.{key} = {text}')

@@ -80,7 +80,10 @@ def model_of(config: dict, architecture: Architecture | None = None) -> Model:
         f'{", ".join(sorted(ARCHITECTURES))}'
       )
     architecture = ARCHITECTURES[kind]
-  return architecture(usual_names(config))
+  model = architecture(usual_names(config))
+  # That of few architectures is on the hidden layer of their networks, too.
+  options = {'hidden_dropout': False, **model.block.options}
+  return model.replace(block=Choice(model.block.name, options))
 
 
 def read_tokenizer(folder: str):

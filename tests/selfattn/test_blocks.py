@@ -2,13 +2,16 @@
 
 import itertools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special
 
-from selfattn.blocks import BLOCKS, FEED_FORWARDS
+from selfattn import pretrained
+from selfattn.blocks import BLOCKS, FEED_FORWARDS, PreNorm
+from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS
 from selfattn.norms import NORMS
 from selfattn.positions import POSITIONS
@@ -189,3 +192,35 @@ def test_an_option_that_does_not_exist_is_refused(option):
   ((name, value),) = option.items()
   with pytest.raises(ValueError, match=f'{name} = {value!r} must be one of'):
     BLOCKS['pre'](**option).check()
+
+
+class FedForward(PreNorm):
+  """The feed-forward network of a block alone."""
+
+  @nn.compact
+  def __call__(self, x, dropout=None):
+    return self.fed_forward(x, dropout)
+
+
+def test_dropout_may_spare_the_hidden_layer():
+  x = normal(0, (1, 50, 8))
+  dropout = Dropout.create(jax.random.key(1), 0.5)
+  for drops_hidden in (True, False):
+    model = FedForward(
+      mlp_dim=16, dtype=jnp.float32, hidden_dropout=drops_hidden
+    )
+    variables = model.init(jax.random.key(0), x)
+    dropped = model.apply(variables, x, dropout)
+    is_equal = (dropped == model.apply(variables, x)).all()
+    assert is_equal != drops_hidden
+
+
+@pytest.mark.parametrize(
+  ('kind', 'drops_hidden'), [('bert', False), ('llama', False), ('t5', True)]
+)
+def test_published_models_drop_where_they_were_trained_to(kind, drops_hidden):
+  sizes = {'hidden_size': 8, 'num_hidden_layers': 1, 'num_attention_heads': 2}
+  sizes |= {'intermediate_size': 16, 'vocab_size': 9, 'd_model': 8, 'd_kv': 4}
+  sizes |= {'d_ff': 16, 'num_layers': 1, 'num_heads': 2}
+  model = pretrained.model_of({'model_type': kind} | sizes)
+  assert model.block.options['hidden_dropout'] == drops_hidden

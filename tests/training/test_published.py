@@ -276,6 +276,7 @@ def test_what_changes_no_logit_may_be_exported(
   changes = {
     'train.steps': 0,
     'model.encoder': encoder,
+    'model.block': given['model']['block'].replace('=False', '=True'),
     'model.attention_dropout_rate': 0.25,
   }
   config = config_of(small_config, published_bert, **changes)

@@ -60,6 +60,7 @@ def modernbert(c: Config) -> Model:
         'norms_first': False,
         'feed_forward': gated(c.get('hidden_activation', 'gelu')),
         'use_bias': c.get('mlp_bias', False),
+        'hidden_dropout': True,
         **norm,
       },
     ),

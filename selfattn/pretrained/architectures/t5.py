@@ -61,6 +61,7 @@ def t5(c: Config, network: str = 'relu', shared: bool = True) -> Model:
         'use_bias': False,
         'norm': 'rms',
         'eps': c.get('layer_norm_epsilon', 1e-6),
+        'hidden_dropout': True,
       },
     ),
     position=[
