@@ -98,13 +98,10 @@ def _open_streams() -> None:
 
   What a library, or a process that is started, writes there would be in it.
   """
-  for number in range(3):
-    try:
-      os.fstat(number)
-    except OSError:
-      opened = os.open(os.devnull, os.O_RDWR)
-      os.dup2(opened, number)
-      os.set_inheritable(number, True)
+  # The lowest number that is free is that of the next file.
+  while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+    os.set_inheritable(number, True)
+  os.close(number)
 
 
 def _run(main, define, doc, describe) -> None:

@@ -18,7 +18,7 @@ from experiments.data.data_settings import DataSettings
 from experiments.data.rows import Rows, parted
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
-from experiments.data.token_labels import word_begins
+from experiments.data.token_labels import word_begins, words_of
 from experiments.data.vocabularies import (
   SEPARATOR,
   SPECIAL_TOKENS,
@@ -254,10 +254,13 @@ def tokens(
       else:
         ids, lengths = token_ids(tokenizer, texts)
       if has_words:
-        begun = words_begun(tokenizer, texts, settings.max_length)
-        more['words'] = np.concatenate(begun)
-        counts = [len(word_begins(text)) for text in texts]
-        more['num_words'] = np.array(counts, np.int32)
+        counts = np.array([len(words_of(text)) for text in texts], np.int32)
+        # Where each token is a word, that is known without its offsets.
+        if not is_special and (counts == lengths).all():
+          begun = [np.arange(count, dtype=np.int32) for count in counts]
+        else:
+          begun = words_begun(tokenizer, texts, settings.max_length)
+        more |= {'num_words': counts, 'words': np.concatenate(begun)}
       text_of = np.repeat(np.arange(len(texts)), lengths)
       is_unknown = ids == (-1 if unknown_id is None else unknown_id)
       unknown = np.bincount(text_of[is_unknown], minlength=len(texts))

@@ -13,8 +13,9 @@ from experiments.command.errors import UserError
 from experiments.data.labels import Classes, Labels, first, joined, parts
 from experiments.data.rows import Rows
 
-# Words are what these separate: a no-break space is a part of a word.
-_WORD = re.compile(r'[^ \t\r\n]+')
+# Words are what white space of ASCII separates, as str.split has it: a no-break
+# space is a part of a word.
+_WORD = re.compile(r'[^\t-\r\x1c-\x1f ]+')
 # The label of a word that has none.
 NONE = '_'
 
@@ -71,7 +72,8 @@ def word_begins(text: str) -> list[int]:
 
 def words_of(text: str) -> list[str]:
   """The words of a text, or the labels of a string."""
-  return _WORD.findall(text)
+  # The method is several times as fast.
+  return text.split() if text.isascii() else _WORD.findall(text)
 
 
 def of_tokens(

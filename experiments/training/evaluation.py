@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -155,10 +154,9 @@ def restore_params(
   """
   settings = stored.read_settings(path)
   programs = {} if programs is None else programs
-  # A task has facts of the labels, such as the mean of numbers.
-  key = compiled.key(settings) + json.dumps(
-    loading.read_facts(path)['of_train']
-  )
+  # The task of a program has the mean and the deviation of numbers.
+  facts = LabelFacts.of(loading.read_facts(path))
+  key = f'{compiled.key(settings)} {facts.mean} {facts.std}'
   if key not in programs:
     programs[key] = program_of(path, settings)
   program = programs[key]

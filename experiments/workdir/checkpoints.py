@@ -238,9 +238,11 @@ class Checkpoints:
       ),
     )
     values = leaves(restored)
-    found, expected = _checksums(restored), self._metadata(step, 'checksums')
-    for name, checksum in (expected or {}).items():
-      if found.get(name, checksum) != checksum:
+    expected = self._metadata(step, 'checksums')
+    # Those of earlier versions have none.
+    found = _checksums(restored) if expected else {}
+    for name, checksum in found.items():
+      if expected.get(name, checksum) != checksum:
         raise ValueError(f'the values of {name} are not those that were saved')
     return values
 

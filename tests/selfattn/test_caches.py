@@ -325,38 +325,66 @@ def test_a_traced_index_that_no_cache_has_gives_nan(kind, index, is_one):
   assert is_number.all() if is_one else not is_number.any()
 
 
-@pytest.mark.parametrize('pool', ['mean', 'cls'])
-@pytest.mark.parametrize('is_right_padded', [False, True])
-def test_cls_stands_before_the_first_call_alone(pool, is_right_padded):
-  """And positions go on, whatever is said of the first call."""
+def token_classifier(pool, name):
+  """A causal classifier of tokens, of one layer."""
   encoder = AttentionEncoder(
     num_layers=1,
     num_heads=2,
     mlp_dim=16,
-    position=positions.make({'sinusoidal': {}}, 16, 2, True),
+    position=positions.make({name: {}}, 16, 2, True),
     dtype=jnp.float32,
     causal=True,
     parent=None,
   )
-  head = TokenHead(3, parent=None)
-  classifier = TextClassifier(
-    10, 3, 16, encoder, pool=POOLS[pool](parent=None), token_head={'t': head}
+  return TextClassifier(
+    10,
+    3,
+    16,
+    encoder,
+    pool=POOLS[pool](parent=None),
+    token_head={'t': TokenHead(3, parent=None)},
+    embed_init_std=1.0,
   )
-  tokens, mask = np.arange(6)[None], np.ones((1, 6), bool)
-  variables = classifier.init(jax.random.key(0), tokens, mask)
-  want = classifier.apply(variables, tokens, mask)
-  state, found = {}, []
-  for begin, end in ((0, 3), (3, 4), (4, 6)):
+
+
+def in_calls(classifier, variables, tokens, mask, ends, **first):
+  """Logits of all tokens, in calls that end at these columns.
+
+  Args:
+    first: options of the first call.
+  """
+  state, found, begin = {}, [], 0
+  for end in ends:
     logits, state = classifier.apply(
       variables | state,
       tokens[:, begin:end],
       mask[:, begin:end],
-      cache_len=7,
+      cache_len=8,
       mutable=['cache'],
-      is_right_padded=is_right_padded and begin == 0,
+      **first,
     )
     found.append(logits)
-  np.testing.assert_allclose(np.concatenate(found, 1), want, atol=1e-5)
+    begin, first = end, {}
+  return np.concatenate(found, 1)
+
+
+@pytest.mark.parametrize('pool', ['mean', 'cls'])
+@pytest.mark.parametrize('is_right_padded', [False, True])
+def test_cls_stands_before_the_first_call_alone(pool, is_right_padded):
+  """And positions go on, whatever is said of the first call."""
+  classifier = token_classifier(pool, 'sinusoidal')
+  tokens, mask = np.arange(6)[None], np.ones((1, 6), bool)
+  variables = classifier.init(jax.random.key(0), tokens, mask)
+  want = classifier.apply(variables, tokens, mask)
+  found = in_calls(
+    classifier,
+    variables,
+    tokens,
+    mask,
+    (3, 4, 6),
+    is_right_padded=is_right_padded,
+  )
+  np.testing.assert_allclose(found, want, atol=1e-5)
 
 
 def test_later_calls_may_have_other_types():
@@ -389,38 +417,10 @@ def test_later_calls_may_have_other_types():
 @pytest.mark.parametrize('name', ['sinusoidal', 'rotary', 'alibi'])
 @pytest.mark.parametrize('pool', ['mean', 'cls'])
 def test_padding_before_the_first_token_moves_no_later_one(pool, name):
-  encoder = AttentionEncoder(
-    num_layers=1,
-    num_heads=2,
-    mlp_dim=16,
-    position=positions.make({name: {}}, 16, 2, True),
-    dtype=jnp.float32,
-    causal=True,
-    parent=None,
-  )
-  head = TokenHead(3, parent=None)
-  classifier = TextClassifier(
-    10,
-    3,
-    16,
-    encoder,
-    pool=POOLS[pool](parent=None),
-    token_head={'t': head},
-    embed_init_std=1.0,
-  )
+  classifier = token_classifier(pool, name)
   tokens = np.array([[0, 0, 3, 4, 5, 6]])
   mask = tokens > 0
   variables = classifier.init(jax.random.key(0), tokens, mask)
   want = classifier.apply(variables, tokens[:, 2:], mask[:, 2:])
-  state, found = {}, []
-  for begin, end in ((0, 4), (4, 5), (5, 6)):
-    logits, state = classifier.apply(
-      variables | state,
-      tokens[:, begin:end],
-      mask[:, begin:end],
-      cache_len=8,
-      mutable=['cache'],
-    )
-    found.append(logits)
-  found = np.concatenate(found, 1)[:, 2:]
-  np.testing.assert_allclose(found, want, atol=1e-5)
+  found = in_calls(classifier, variables, tokens, mask, (4, 5, 6))
+  np.testing.assert_allclose(found[:, 2:], want, atol=1e-5)
