@@ -24,7 +24,9 @@ def test_the_folder_is_the_model(published_bert):
   settings = from_config(open_models.expanded(config_of(published_bert), ()))
   model = settings.model
   assert (model.embed_dim, model.mlp_dim, model.num_heads) == (16, 24, 2)
-  assert str(model.block) == 'post(feed_forward=gelu_exact, eps=1e-12)'
+  assert str(model.block) == (
+    'post(feed_forward=gelu_exact, eps=1e-12, hidden_dropout=False)'
+  )
   assert str(model.pool) == 'first'
   assert str(model.head) == 'mlp(hidden_dim=16)'
   assert model.vocab_size == 90

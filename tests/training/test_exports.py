@@ -1,5 +1,6 @@
 """An exported run predicts the same in a process without this project."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from experiments.settings.settings import from_config
 from experiments.training import build, compiled, exports
 from experiments.training.evaluation import Evaluated
 from experiments.training.prediction import Predictor
+from selfattn.positions.absolute import Sinusoidal
 
 TEXTS = [
   'the dog bites the man',
@@ -54,6 +56,16 @@ def read(folders, texts=TEXTS):
   )
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneByOne(Sinusoidal):
+  """A position method whose program is written out for a known length."""
+
+  def encoding(self, params, tokens):
+    P_BLD = super().encoding(params, tokens)
+    ranks_L = np.array([1.0 + index for index in range(P_BLD.shape[1])])
+    return P_BLD * ranks_L[None, :, None]
 
 
 @pytest.fixture(scope='module')
@@ -102,14 +114,15 @@ def test_an_export_predicts_what_predict_does(data, tmp_path):
         'model.position': 'lie_re',
       },
       {'model.position': 'path', 'model.encoder': 'attention(causal=True)'},
-      # These need a known length, to which texts are padded.
       {'model.position': 'recurrent(window=3)'},
       {'model.encoder': 'linear_attention(causal=True)'},
+      # It needs a known length, to which texts are padded.
+      {'model.position': f'{__name__}:OneByOne'},
     )
   ):
     folder = tmp_path / str(number)
     written, predictor = made(data, folder, changes)
-    assert written['length'] == ('any' if number < 3 else 'max_length')
+    assert written['length'] == ('any' if number < 5 else 'max_length')
     expected[str(folder)] = [
       list(prediction.probabilities.values()) for prediction in predictor(TEXTS)
     ]
