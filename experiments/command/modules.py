@@ -104,6 +104,11 @@ def user_errors_in(entry: Any, name: str) -> Iterator[None]:
     yield
 
 
+def is_found(name: str) -> bool:
+  """Whether there is a file of the module of `module:NAME`."""
+  return _file(name.partition(':')[0]) is not None
+
+
 def source(name: str) -> tuple[str, str]:
   """(file, digest of its version) of the module of `module:NAME`.
 

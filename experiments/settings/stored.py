@@ -84,8 +84,7 @@ def _modules_as_noted(path: str) -> Iterator[None]:
 def say_changed(path: str) -> list[str]:
   """Says, once, which modules have changed since a run, or a sweep, noted them.
 
-  Returns their classes, as the config names them. A UserError says which module
-  is gone.
+  Returns their classes, as the config names them.
   """
   changed = []
   for name, (file, digest) in read_json(path, _MODULES, {}).items():
@@ -117,9 +116,17 @@ def modules_of(settings: Iterable[Settings], path: str = '') -> dict[str, str]:
 
 
 def search_modules(path: str) -> None:
-  """Searches one's own modules where a run, or a sweep, has noted them."""
-  for file, _ in read_json(path, _MODULES, {}).values():
+  """Searches one's own modules where a run, or a sweep, has noted them.
+
+  A UserError says which one is gone.
+  """
+  for name, (file, _) in read_json(path, _MODULES, {}).items():
     modules.search(os.path.dirname(file))
+    if not modules.is_found(name):
+      raise UserError(
+        f'{path} has {name} of {file}, which is gone; put it back, or into the '
+        'working folder'
+      )
 
 
 def check(path: str, settings: Settings) -> None:

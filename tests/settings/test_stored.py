@@ -133,7 +133,7 @@ def test_a_run_with_a_class_of_ones_own_is_read_from_another_folder(
   stored.read_settings(path)
   assert 'is not as it was when ' in capfd.readouterr().err
   file.unlink()
-  with pytest.raises(UserError, match='there is no module mine_of_tests in'):
+  with pytest.raises(UserError, match=f'of {file}, which is gone; put it back'):
     stored.read_settings(path)
 
 
@@ -160,6 +160,9 @@ def test_a_resumed_sweep_says_that_a_class_of_ones_own_has_changed(
   for count in (1, 0):
     changed = write(IDEAS + '# changed', mine, mine | {'seed': 1})
     assert changed == (count, planned)
+  file.unlink()
+  with pytest.raises(UserError, match=f'of {file}, which is gone; put it back'):
+    folder.read(sweep)
 
 
 @pytest.mark.parametrize('text', ['[]', '{"seed":', '{"format": 0}'])
