@@ -81,10 +81,7 @@ def _chosen(columns: Sequence[str], known: list[str]) -> list[str]:
   """
   for column in columns:
     if known.count(column) > 1:
-      raise InvalidRow(
-        f'two columns {column!r}; rename one, or change '
-        'config.data.text.text_columns or label_column'
-      )
+      raise InvalidRow(f'two columns {column!r}; rename one, or change', column)
   return [*columns] if {*columns} <= {*known} else known
 
 

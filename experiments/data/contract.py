@@ -57,7 +57,16 @@ class Dataset:
 
 
 class InvalidRow(ValueError):
-  """What is wrong with a row, and the key to change."""
+  """What is wrong with a row, and the key to change.
+
+  Attributes:
+    column: the one that is wrong, the key of which ends the message; '': the
+      message has its key.
+  """
+
+  def __init__(self, reason: str, column: str = ''):
+    super().__init__(reason)
+    self.column = column
 
 
 @dataclasses.dataclass(frozen=True)

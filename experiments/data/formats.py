@@ -171,8 +171,8 @@ class Csv(_Text):
         header = ' (header=False if there is no header)' * self.header
         raise InvalidRow(
           f'{count} {column!r} in {ascii(sorted(names))[:200]}; change '
-          f'config.data.text.text_columns, label_column, format{header} or '
-          'encoding'
+          f'config.data.text.format{header} or encoding, or',
+          column,
         )
     unique: list[str] = []
     for index, name in enumerate(names):

@@ -72,7 +72,8 @@ def _records(format, path: str, file: BinaryIO | None, how: tuple) -> Iterator:
 def refusal(error: Exception, options, path: str, number: int) -> UserError:
   """The error that says which row of a file, or of a split, is wrong."""
   if isinstance(error, InvalidRow):
-    return UserError(f'{path} row {number}: {error}')
+    key = f' {_key(error.column, options)}' if error.column else ''
+    return UserError(f'{path} row {number}: {error}{key}')
   if ':' in options.format.name:
     # Of a class of one's own, with the line of its file.
     try:
@@ -91,7 +92,8 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
   if name not in record:
     raise InvalidRow(
       f'no column {name!r} in {_shown(sorted(record))}; correct or remove the '
-      f'row, or change {_key(name, options)}'
+      'row, or change',
+      name,
     )
   value = record[name]
   if isinstance(value, bool):
@@ -107,7 +109,8 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
   if not isinstance(value, str):
     raise InvalidRow(
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '
-      f'correct or remove the row, or change {_key(name, options)}'
+      'correct or remove the row, or change',
+      name,
     )
   if not is_decoded(value):
     raise InvalidRow(

@@ -284,7 +284,7 @@ def _pair(columns: Sequence[str]) -> tuple[str, str]:
   texts = columns[0].split('\t', 1) if len(columns) == 1 else columns
   if len(texts) != 2:
     raise UserError(
-      f'{columns[0]!a:.200} is no pair of texts: a tab must separate them, or '
-      "config.data.text.join must be 'space'"
+      f'{columns[0]!a:.200} is no pair of texts (config.data.text.join = '
+      "'pair'): a tab must separate them"
     )
   return texts[0], texts[1]
