@@ -84,8 +84,8 @@ def of_tokens(
 ) -> np.ndarray:
   """Values of texts (texts, labelled words, 2), with tokens in place of words.
 
-  Those of words without a token are -1: a normaliser leaves some characters
-  out, and a text may be truncated.
+  Words without a token are left out: a normaliser has no letter of them, or
+  their text is truncated. So a text has no more labels than tokens.
 
   Args:
     words: the word that each token of all texts begins, or -1.
@@ -106,7 +106,11 @@ def of_tokens(
   token = np.take_along_axis(table, np.maximum(index, 0), axis=1)
   is_there = (index >= 0) & (token >= 0)
   both = np.stack([token, classes], axis=-1)
-  return np.where(is_there[..., None], both, -1).astype(np.int32)
+  both = np.where(is_there[..., None], both, -1).astype(np.int32)
+  order = np.argsort(~is_there, axis=1, kind='stable')
+  both = np.take_along_axis(both, order[..., None], axis=1)
+  # One at least: jax takes no empty array of labels.
+  return both[:, : max(is_there.sum(axis=1).max(initial=0), 1)]
 
 
 def check_words(rows: Rows, chosen: np.ndarray, num_words: np.ndarray) -> None:

@@ -49,7 +49,7 @@ class ClassifyTokens(Task):
 
   def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     del vocab_size, bits
-    # A text has no more labels than tokens, and they come first.
+    # A text has no more labels than tokens.
     labels = batch.labels[:, : batch.tokens.shape[1]]
     index, classes = labels[..., 0], labels[..., 1]
     # Labels of tokens that were truncated are left out.
@@ -116,8 +116,7 @@ class ClassifyTokens(Task):
 
   def _kinds(self) -> list[str]:
     """The labels of spans."""
-    parts = [name.partition('-')[2] for name in self.facts.names if name != 'O']
-    return sorted(set(parts))
+    return sorted({spans.label_of(n) for n in self.facts.names if n != 'O'})
 
   def report(self, outputs, raw, examples: Examples) -> Report:
     """The metrics of a split, those of classes and spans, and by length."""
@@ -129,7 +128,8 @@ class ClassifyTokens(Task):
     if not has_labels.any():
       return Report({}, [table])
     hits = correct[has_labels] / counts[has_labels]
-    truth = examples.labels[..., 1]
+    # As wide as the longest text of this split.
+    truth = examples.labels[:, : predicted.shape[1], 1]
     is_read = predicted > 0
     confusion = scores_lib.confusion_matrix(
       truth[is_read], predicted[is_read].astype(int) - 1, len(self.facts.names)

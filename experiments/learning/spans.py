@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-_LABEL = re.compile(r'O|[BIES]-.+')
+_LABEL = re.compile(r'O|[BIES](-.+)?')
+# The label of spans that have none, as seqeval calls it.
+_NO_LABEL = '_'
 
 
 class Span(NamedTuple):
@@ -18,9 +20,23 @@ class Span(NamedTuple):
 
 
 def are_parts(names: Iterable[str]) -> bool:
-  """Whether classes are parts of spans: B-LABEL, I-, E-, S- and O."""
+  """Whether classes are parts of spans: B-LABEL, I-, E-, S- and O.
+
+  Spans may have no label: B, I and O.
+  """
   names = set(names)
-  return bool(names - {'O'}) and all(map(_LABEL.fullmatch, names))
+  bare = names & set('BIES')
+  return (
+    bool(names - {'O'})
+    and all(map(_LABEL.fullmatch, names))
+    # Other letters are classes by themselves.
+    and (not bare or {'B', 'O'} <= names)
+  )
+
+
+def label_of(name: str) -> str:
+  """The label of the spans of which a class is a part, which is not O."""
+  return name.partition('-')[2] or _NO_LABEL
 
 
 def of_words(labels: Sequence[str | None]) -> list[Span]:
@@ -32,10 +48,10 @@ def of_words(labels: Sequence[str | None]) -> list[Span]:
   spans: list[Span] = []
   is_open = False
   for index, name in enumerate(labels):
-    part, _, label = (name or 'O').partition('-')
-    if part == 'O':
+    if name in (None, 'O'):
       is_open = False
       continue
+    part, label = name[0], label_of(name)
     if is_open and part in 'IE' and spans[-1].label == label:
       spans[-1] = spans[-1]._replace(end=index + 1)
     else:

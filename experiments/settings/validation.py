@@ -145,6 +145,11 @@ def _check_labels(text: Text, task: Call, require) -> None:
     'data.text.labels',
     f'empty for config.task = {task}, whose labels cannot be listed',
   )
+  require(
+    not text.label_depth or not isinstance(labels, Numbers | TokenLabels),
+    'data.text.label_depth',
+    f'0 for config.task = {task}, whose labels have no levels',
+  )
   for name in ('label_columns', 'label_separator'):
     require(
       not getattr(text, name)

@@ -141,20 +141,26 @@ class Predictor:
     """The classes of the words of each text."""
     begun = encoding.words_begun(self.tokenizer, texts, self.max_length)
     counts = np.array([len(words_of(text)) for text in texts])
-    # One at least: jax takes no empty array of labels.
     words = np.arange(max(counts.max(), 1))
-    there = words < counts[:, None]
-    # Any class is a placeholder for those that are asked for.
-    values = np.stack([np.where(there, words, -1), there - 1], axis=-1)
+    words = np.where(words < counts[:, None], words, -1)
+    # Each word is its own class until those of the labels that are left are
+    # known; then any class is a placeholder for those that are asked for.
     labels = of_tokens(
-      values, np.concatenate(begun), examples.starts, examples.lengths
+      np.stack([words, words], axis=-1),
+      np.concatenate(begun),
+      examples.starts,
+      examples.lengths,
     )
+    word = labels[..., 1]
+    labels = np.stack([labels[..., 0], np.minimum(word, 0)], axis=-1)
     answers = self._evaluated(dataclasses.replace(examples, labels=labels))
+    predicted = answers.outputs[-1]
+    text, place = np.nonzero(predicted)
+    of_words = np.zeros(words.shape, int)
+    of_words[text, word[text, place]] = predicted[text, place]
     classes = [
       of_text[:count]
-      for of_text, count in zip(
-        task.classes_of(answers.outputs[-1]), counts, strict=True
-      )
+      for of_text, count in zip(task.classes_of(of_words), counts, strict=True)
     ]
     return [
       Prediction(of_text or None, None, is_cut, task.spans_of(text, of_text))

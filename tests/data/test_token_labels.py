@@ -86,11 +86,8 @@ def test_a_word_that_has_no_token_has_no_label(small_config, tmp_path):
     np.array([2, 0, 1]),
   )
   none = [-1, -1]
-  assert labels.tolist() == [
-    [[0, 5], none, [1, 7]],
-    [none] * 3,
-    [none, [0, 6], none],
-  ]
+  # No text has more labels than tokens.
+  assert labels.tolist() == [[[0, 5], [1, 7]], [none] * 2, [[0, 6], none]]
 
 
 def test_words_that_are_truncated_have_no_label(small_config, tmp_path):
@@ -100,7 +97,7 @@ def test_words_that_are_truncated_have_no_label(small_config, tmp_path):
   labels = (
     loading.load(settings, '', labels=TokenLabels()).splits['test'].labels
   )
-  np.testing.assert_array_equal(labels[0], [[0, 0], [3, 1], [-1, -1], [-1, -1]])
+  np.testing.assert_array_equal(labels[0], [[0, 0], [3, 1]])
 
 
 def test_a_text_of_more_words_than_labels_is_one_line(small_config, tmp_path):
@@ -136,11 +133,48 @@ def test_columns_are_read_with_a_text_between_blank_lines(
   assert [row.label for row in rows] == labels
 
 
-@pytest.mark.parametrize('lines', ['EU', 'EU NNP\nrejects'])
-def test_a_line_without_its_label_is_refused(lines, tmp_path):
+UNIVERSAL = """# sent_id = 1
+# text = Don't go
+
+1-2\tDon't\t_\t_
+1\tDo\tdo\tAUX
+2\tn't\tnot\tPART
+2.1\tyou\tyou\tPRON
+3\tgo\tgo\tVERB
+"""
+
+
+@pytest.mark.parametrize(
+  ('format', 'content'),
+  [
+    ('conllu', UNIVERSAL.replace('\n\n', '\n')),
+    ('conllu', UNIVERSAL),
+    ('conll(comments=True)', "# id 7\nDo AUX\nn't PART\ngo VERB\n"),
+  ],
+)
+def test_comments_ranges_and_empty_nodes_are_no_words(
+  format, content, tmp_path
+):
+  (tmp_path / 'rows.txt').write_text(content)
+  text = Text.of(format=format, train='rows.txt')
+  (row,) = text.read(str(tmp_path), 0)['train']
+  assert (row.text, row.label) == ("Do n't go", 'AUX PART VERB')
+
+
+@pytest.mark.parametrize(
+  ('lines', 'said'),
+  [
+    ('EU', "'EU' of a token has 1 columns in place of 2"),
+    ('EU NNP\nrejects', "'rejects' of a token has 1 columns in place of 2"),
+    ('EU NNP B-ORG\nmet VBD\nus PRP O', "'met VBD' .* 2 .* place of 3"),
+    ('# text = EU met\nEU NNP', "'# text = EU met' .*comments=True"),
+    ('New York\tB-LOC', "'New York B-LOC' .* has a space"),
+  ],
+)
+def test_a_line_that_is_not_as_the_others_is_refused(lines, said, tmp_path):
   (tmp_path / 'rows.txt').write_text(lines)
   text = Text.of(format='conll', train='rows.txt')
-  with pytest.raises(UserError, match=r"rows.txt row 1: the line '\w+'.*1 col"):
+  with pytest.raises(UserError, match=f'rows.txt row 1: the line {said}'):
     list(text.read(str(tmp_path), 0)['train'])
 
 
@@ -165,6 +199,31 @@ def test_a_list_is_no_label_of_tokens(small_config, tmp_path):
   small_config.data.text.label_separator = ' '
   with pytest.raises(UserError, match=r'label_separator = .* must be empty'):
     from_config(small_config)
+  small_config.data.text.label_separator = ''
+  small_config.data.text.label_depth = 1
+  with pytest.raises(UserError, match=r'label_depth = 1 must be 0 for'):
+    from_config(small_config)
+
+
+def test_a_text_that_begins_with_a_comment_is_said(tmp_path, capfd):
+  (tmp_path / 'rows.txt').write_text('# id 7 domain=train\nEU _ _ O\n\n' * 2)
+  list(
+    Text.of(format='conll', train='rows.txt').read(str(tmp_path), 0)['train']
+  )
+  assert capfd.readouterr().err.count("the line '# id 7 domain=train'") == 1
+
+
+def test_scores_are_of_words_that_are_read():
+  """Labels of a split may be wider than what it is padded to."""
+  task = ClassifyTokens(facts=LabelFacts(('B', 'I', 'O')))
+  labels = np.full((2, 5, 2), -1)
+  labels[0, :2] = [[0, 0], [1, 1]]
+  examples = Examples(np.zeros(9, int), np.arange(2), np.array([2, 1]), labels)
+  counts = np.array([2.0, 0.0])
+  outputs = counts, counts, counts, np.array([[1, 2], [0, 0]])
+  report = task.report(outputs, outputs, examples)
+  assert report.values['confusion'] == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
+  assert task.scores(outputs, labels)['span_f1'] == 1.0
 
 
 def test_accuracy_by_length_is_of_texts_with_labels():

@@ -60,7 +60,14 @@ def test_f1_of_spans_is_that_of_seqeval():
 
 @pytest.mark.parametrize(
   ('names', 'are'),
-  [(TAGS, True), (['O'], False), (['I', 'O'], False), (['B-x', 'NN'], False)],
+  [
+    (TAGS, True),
+    (['O'], False),
+    (['I', 'O'], False),
+    (['B-x', 'NN'], False),
+    (['B', 'I', 'O'], True),
+    (['B', 'E', 'S'], False),
+  ],
 )
 def test_parts_of_spans_are_known_by_their_names(names, are):
   assert spans.are_parts(names) == are

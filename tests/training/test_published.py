@@ -294,7 +294,7 @@ def test_words_are_classified_and_given_back(
   small_config, published_bert, tmp_path
 ):
   """From a published model to a folder of transformers, and from that one."""
-  lines = ['the script O', 'looked O', '', 'dull B-x', 'story I-x', '']
+  lines = ['script O', 'looked O', '', 'dull B-x', 'story I-x', '']
   (tmp_path / 'rows.txt').write_text('\n'.join(lines) + '\n')
   changes = {'task': 'classify_tokens', 'train.steps': 2, 'data.source': 'text'}
   changes |= {'data.dir': str(tmp_path), 'data.text.format': 'conll'}
@@ -320,6 +320,11 @@ def test_words_are_classified_and_given_back(
   # Between [CLS] and [SEP].
   classes = [names[n] for n in np.argmax(logits[0, 1:3], axis=-1)]
   assert answer.label == classes
+  # Words that are not read keep their places.
+  (cut,) = predict.load(path)(['dull ' * 99])
+  assert len(cut.label) == 99
+  assert cut.label[0] is not None
+  assert cut.label[-1] is None
   changes |= {'train.steps': 0}
   begun = str(tmp_path / 'begun')
   run_lib.run(config_of(small_config, output, **changes), begun)
