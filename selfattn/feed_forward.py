@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -189,8 +189,24 @@ def network(
   return maps.dense(f'{name}_out', x.shape[-1])(h)
 
 
+class Router(NamedTuple):
+  """What a router sows of each token and expert, float32 (B, L, E) each.
+
+  Attributes:
+    logits: of its linear map.
+    scores: of all experts, `scoring` of the logits.
+    chosen: 1 for the experts of a token, 0 for the others.
+  """
+
+  logits: jax.Array
+  scores: jax.Array
+  chosen: jax.Array
+
+
 class ExpertNetwork(nn.Module):
   """Experts, with their router and what all tokens share.
+
+  With `measured` mutable, it sows the fields of Router by their names.
 
   Attributes:
     experts: their number and options.
@@ -207,7 +223,12 @@ class ExpertNetwork(nn.Module):
     """Vectors (B, L, D)."""
     options, D = self.experts, x_BLD.shape[-1]
     x_TD = x_BLD.reshape(-1, D).astype(self.maps.dtype)
-    y_TD = self._mixed(x_TD, self._weights(x_TD))
+    weight_TE, router = self._routed(x_TD)
+    if self.is_mutable_collection('measured') and not self.is_initializing():
+      for name, value_TE in router._asdict().items():
+        value_BLE = value_TE.reshape(*x_BLD.shape[:-1], options.count)
+        self.sow('measured', name, value_BLE)
+    y_TD = self._mixed(x_TD, weight_TE)
     if options.shared_dim:
       shared_TD = network(self.maps, 'shared', options.shared_dim, x_TD)
       if options.shared_gate:
@@ -216,8 +237,11 @@ class ExpertNetwork(nn.Module):
       y_TD += shared_TD
     return y_TD.reshape(x_BLD.shape)
 
-  def _weights(self, x_TD: jax.Array) -> jax.Array:
-    """Weights of all experts for each token, float32; 0 but for the chosen."""
+  def _routed(self, x_TD: jax.Array) -> tuple[jax.Array, Router]:
+    """Weights of experts for each token, float32 (T, E), and what chose them.
+
+    They are 0 but for the chosen.
+    """
     options = self.experts
     router = nn.Dense(
       options.count,
@@ -238,7 +262,8 @@ class ExpertNetwork(nn.Module):
     if options.renormalises:
       total_T1 = weight_TE.sum(axis=1, keepdims=True)
       weight_TE /= jnp.maximum(total_T1, jnp.finfo(jnp.float32).tiny)
-    return weight_TE * options.scale
+    router_TE = Router(logits_TE, scores_TE, is_chosen_TE)
+    return weight_TE * options.scale, router_TE
 
   def _mixed(self, x_TD: jax.Array, weight_TE: jax.Array) -> jax.Array:
     """The weighted sum of what all experts make of each token, (T, D)."""

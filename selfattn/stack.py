@@ -27,6 +27,10 @@ from selfattn.positions.calls import (
 from selfattn.positions.contract import require
 from selfattn.tokens import Tokens, without_padding
 
+# Collections of what layers sow: attention weights and encodings of positions,
+# and what measures read without them.
+_SOWN = ('intermediates', 'measured')
+
 
 class Stack(Encoder):
   """Positions, then `num_layers` blocks of `_attention`.
@@ -256,7 +260,7 @@ class Stack(Encoder):
       return carry, None
 
     in_axes: Any = (0, nn.broadcast)
-    axes: Any = {'params': 0, 'intermediates': 0}
+    axes: Any = {'params': 0} | dict.fromkeys(_SOWN, 0)
     if self.share_layers:
       del axes['params']
 
@@ -284,21 +288,22 @@ class Stack(Encoder):
       }
 
     def by_layer(variables):
-      sown = variables.get('intermediates', {})
       return {
-        'intermediates': {
+        collection: {
           name: jax.tree.map(lambda x, n=n: x[n // size], sown[names[n % size]])
           for n, name in enumerate(names)
           if names[n % size] in sown
         }
+        for collection, sown in variables.items()
       }
 
     trans_in_fn = _as('block_0') if self.share_layers else stacked
     run = nn.map_variables(all_periods, 'params', trans_in_fn=trans_in_fn)
-    if self.is_mutable_collection('intermediates'):
+    sown = [name for name in _SOWN if self.is_mutable_collection(name)]
+    if sown:
       run = nn.map_variables(
         run,
-        'intermediates',
+        sown,
         trans_in_fn=lambda _: {},
         trans_out_fn=by_layer,
         mutable=True,

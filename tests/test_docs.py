@@ -146,6 +146,10 @@ FILES = ('text', 'ideas:TextsByLabel', 'ideas:Titled')
       'train.callback': 'ideas:note_norms',
     },
     {
+      'model.block': 'ideas:Quiet',
+      'train.measures': 'sown(name=added, weight=0.1)',
+    },
+    {
       'model.encoder': 'ideas:Mixed(gate=0.25)',
       'model.head': 'ideas:Prototypes',
       'data.source': 'ideas:TextsByLabel',

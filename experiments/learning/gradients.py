@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from experiments.data.batches import Batch
 from experiments.data.vocabularies import UNK
 from experiments.learning.classify import CLASSIFY
 from experiments.learning.hparams import HParams
+from experiments.learning.measures import Measure, collections_of, measured
 from experiments.learning.tasks import (
   Targets,
   Task,
@@ -52,8 +53,13 @@ def weighted_sums(
   hparams: HParams,
   step,
   task: Task,
-) -> tuple[jax.Array, jax.Array]:
-  """Summed loss and number of correct predictions of a part of a batch.
+  measures: Mapping[str, Measure],
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+  """What is minimised for a part of a batch, and the sums that are logged.
+
+  It is the sum of the loss and of the measures, times their weights. Logged are
+  the summed loss of the task, the number of correct predictions and the sum of
+  each measure over predictions.
 
   Args:
     params: of the classifier; those of its embedding table are not read.
@@ -61,24 +67,36 @@ def weighted_sums(
     targets: of the task for the part.
     first_row: index in the batch of the first row of the part.
     step: steps applied before this one.
+    measures: that are added to the loss of the task, by name.
   """
   dropout = dropout_of(hparams, step, first_row)
-  logits = classifier.apply(
+  mask_BL, trained = padding_mask(targets), tuple(measures.values())
+  logits, sown = classifier.apply(
     {'params': params},
     targets.tokens,
-    padding_mask(targets),
+    mask_BL,
     _site(dropout, 1, hparams.dropout_rate),
     _site(dropout, 2, hparams.attention_dropout_rate),
     dropout.at(3),
     is_right_padded=True,
     embedded_BLD=embedded,
     label_index_BN=targets.label_index,
+    mutable=collections_of(trained),
   )
   losses, correct = task.losses(logits, targets, hparams.label_smoothing)
-  return (losses * targets.weights).sum(), (correct * targets.weights).sum()
+  loss = (losses * targets.weights).sum()
+  weight_B = targets.weights.reshape(len(targets.weights), -1).sum(axis=1)
+  of_measures = [
+    (value_B * weight_B).sum()
+    for value_B in measured(trained, sown, mask_BL, classifier.has_cls)
+  ]
+  total = loss
+  for name, value in zip(measures, of_measures, strict=True):
+    total += hparams.measure_weights[name] * value
+  return total, (loss, (correct * targets.weights).sum(), *of_measures)
 
 
-_differentiate = jax.value_and_grad(weighted_sums, (0, 1), has_aux=True)
+_differentiate = jax.grad(weighted_sums, (0, 1), has_aux=True)
 
 
 def gradients(
@@ -91,18 +109,21 @@ def gradients(
   classifier,
   num_microbatches: Callable[[tuple[int, int]], int],
   task: Task = CLASSIFY,
+  measures: Mapping[str, Measure] | None = None,
 ):
-  """((loss, correct, count), gradient) of weighted_sums of the whole batch.
+  """(sums, gradient) of weighted_sums of the whole batch.
 
-  `count` is the number of predictions. Tokens are embedded before the batch is
-  split, so that the gradient of the embedding table is made once rather than
-  for each microbatch; where the head is tied to the table, both are needed.
+  Sums are loss, correct, the number of predictions, and those of measures.
+  Tokens are embedded before the batch is split, so that the gradient of the
+  embedding table is made once rather than for each microbatch; where the head
+  is tied to the table, both are needed.
 
   Args:
     step: steps applied before this one.
     first_row: index in the batch of the first row of this device.
     num_microbatches: from the shape of the tokens to the number of parts that
       are computed one by one, a divisor of the rows.
+    measures: that are added to the loss of the task, by name; None: none.
   """
   dropout = dropout_of(hparams, step, first_row)
   targets = targets_of(task, batch, classifier.vocab_size, dropout.at(4))
@@ -127,18 +148,21 @@ def gradients(
     hparams=hparams,
     step=step,
     task=task,
+    measures=measures or {},
   )
   parts = num_microbatches(batch.tokens.shape)
   if parts == 1:
-    sums, (grads, of_embedded) = of_part(embedded, targets, first_row)
+    (grads, of_embedded), sums = of_part(embedded, targets, first_row)
   else:
-    sums, (grads, of_embedded) = _accumulated(
+    (grads, of_embedded), sums = _accumulated(
       of_part, others, parts, embedded, targets, first_row
     )
   of_table = pull_back(of_embedded)[0]
   if task.tied:
     of_table = jax.tree.map(jnp.add, of_table, {'embed': grads['embed']})
-  return (*sums, targets.weights.sum()), grads | of_table
+  loss, correct, *of_measures = sums
+  sums = loss, correct, targets.weights.sum(), *of_measures
+  return sums, grads | of_table
 
 
 def _accumulated(
@@ -156,9 +180,13 @@ def _accumulated(
   first_rows = first_row + size * jnp.arange(count)
 
   def add(total, part):
-    sums, (grads, of_embedded) = of_part(*part)
+    (grads, of_embedded), sums = of_part(*part)
     return jax.tree.map(jnp.add, total, (sums, grads)), of_embedded
 
-  zeros = jax.tree.map(jnp.zeros_like, ((0.0, 0.0), params))
+  def first():
+    return of_part(*jax.tree.map(lambda x: x[0], parts), first_row)
+
+  _, sums = jax.eval_shape(first)
+  zeros = jax.tree.map(jnp.zeros_like, (sums, params))
   (sums, grads), of_embedded = jax.lax.scan(add, zeros, (*parts, first_rows))
-  return sums, (grads, of_embedded.reshape(embedded.shape))
+  return (grads, of_embedded.reshape(embedded.shape)), sums

@@ -34,6 +34,7 @@ class HParams(struct.PyTreeNode):
 
   Attributes:
     learning_rate_scales: of each group of config.optimizer.groups, by name.
+    measure_weights: of each measure that is added to the loss, by name.
     Further fields are those of the settings; `key` is made of the seed.
   """
 
@@ -53,6 +54,7 @@ class HParams(struct.PyTreeNode):
   learning_rate_scales: dict[str, Number] = dataclasses.field(
     default_factory=dict
   )
+  measure_weights: dict[str, Number] = dataclasses.field(default_factory=dict)
 
   @classmethod
   def of(cls, settings: Any) -> HParams:
@@ -63,7 +65,9 @@ class HParams(struct.PyTreeNode):
       made[name] = make(value) if value or not removable else None
     groups = settings.optimizer.groups_by_name()
     scales = {n: np.float32(g.learning_rate_scale) for n, g in groups.items()}
-    return cls(**made, learning_rate_scales=scales)
+    trained = settings.train.trained_measures()
+    weights = {n: np.float32(one.weight) for n, one in trained.items()}
+    return cls(**made, learning_rate_scales=scales, measure_weights=weights)
 
   @classmethod
   def program(cls, settings: Any) -> dict[str, Any]:
@@ -77,6 +81,11 @@ class HParams(struct.PyTreeNode):
     values['optimizer.groups'] = [
       str(call.without('learning_rate_scale'))
       for call in settings.optimizer.groups
+    ]
+    trained = settings.train.trained_measures()
+    values['train.measures'] = [
+      (str(call.without('weight')), call.label in trained)
+      for call in settings.train.measures
     ]
     return values
 

@@ -9,7 +9,7 @@ weight decay, warm-up, dropout rate and seed, and `vmap` over `hparams` and
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import chex
 import jax
@@ -18,12 +18,11 @@ import optax
 from flax import struct
 from jax.sharding import Mesh, PartitionSpec
 
-from experiments.command.errors import UserError
 from experiments.data.batches import Batch
 from experiments.learning.classify import CLASSIFY
 from experiments.learning.gradients import gradients
 from experiments.learning.hparams import HParams
-from experiments.learning.measures import Measure
+from experiments.learning.measures import Measure, collections_of, measured
 from experiments.learning.tasks import (
   Targets,
   Task,
@@ -47,8 +46,8 @@ class State(struct.PyTreeNode):
     step: int32, steps applied.
     params: tree of float32.
     optimizer: optax state.
-    sums: float32, one for each of SUMS, from which the metrics of the log are
-      computed; 0 before the first step.
+    sums: float32, one for each of SUMS and of the measures with a weight, from
+      which the metrics of the log are computed; 0 before the first step.
     average: moving average of params, a tree like them; None: there is none.
   """
 
@@ -73,6 +72,7 @@ def make_train_step(
   log_every: int,
   mesh: Mesh | None = None,
   task: Task = CLASSIFY,
+  measures: Mapping[str, Measure] | None = None,
   freezes_tokens: bool = False,
 ) -> Callable:
   """Returns train_step(state, batch, hparams) -> (state, metrics).
@@ -91,10 +91,13 @@ def make_train_step(
     mesh: spreads the rows of a batch over its axis `data`; the parameters are
       replicated, and each device splits its own rows into microbatches.
     task: what is trained.
+    measures: that are added to its loss, by name, times their weights.
     freezes_tokens: whether the token embeddings have no gradient.
   """
+  measures = measures or {}
   summed_gradients = functools.partial(
     gradients,
+    measures=measures,
     classifier=classifier,
     num_microbatches=num_microbatches,
     task=task,
@@ -103,7 +106,7 @@ def make_train_step(
     summed_gradients = _summed_over(summed_gradients, mesh)
 
   def train_step(state: State, batch: Batch, hparams: HParams):
-    (loss, correct, count), grads = summed_gradients(
+    (loss, correct, count, *of_measures), grads = summed_gradients(
       state.params, batch, hparams, state.step
     )
     if freezes_tokens:
@@ -115,12 +118,13 @@ def make_train_step(
     params = optax.apply_updates(state.params, updates)
     is_logged = jnp.mod(state.step, log_every) == 0
     sums = jnp.where(is_logged, 0.0, state.sums)
-    sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
+    of_step = [loss, correct, count, norm, jnp.ones(()), *of_measures]
+    sums += jnp.stack(of_step)
     step, average = state.step + 1, state.average
     if average is not None:
       average = averaged(average, params, step, hparams.ema_decay)
     state = State(step, params, optimizer, sums, average)
-    return state, _metrics(task, sums)
+    return state, _metrics(task, measures, sums)
 
   return train_step
 
@@ -172,11 +176,13 @@ def _summed_over(gradients_of: Callable, mesh: Mesh) -> Callable:
   return _by_rows(of_rows, mesh, _SAME)
 
 
-def _metrics(task: Task, sums) -> dict[str, jax.Array]:
+def _metrics(task: Task, measures, sums) -> dict[str, jax.Array]:
   """The metrics of training from State.sums."""
-  loss, correct, count, norm, num_steps = sums
+  loss, correct, count, norm, num_steps, *of_measures = sums
   count = _or_1(count)
   metrics = task.mean_metrics(loss / count, correct / count)
+  means = (value / count for value in of_measures)
+  metrics |= dict(zip(measures, means, strict=True))
   return metrics | {'gradient_norm': norm / num_steps}
 
 
@@ -203,34 +209,34 @@ def make_eval_step(
   def eval_step(params, batch: Batch):
     targets = eval_targets(task, classifier, batch)
     mask_BL = padding_mask(targets)
-    collections = ['intermediates'] if measures else []
     logits, sown = classifier.apply(
       {'params': params},
       targets.tokens,
       mask_BL,
       is_right_padded=True,
       label_index_BN=targets.label_index,
-      mutable=collections,
+      mutable=collections_of(measures),
     )
-    of_encoder = sown.get('intermediates', {}).get('encoder', {})
-    if classifier.has_cls:
-      mask_BL = jnp.pad(mask_BL, ((0, 0), (1, 0)), constant_values=True)
-    measured = (_measured(one, of_encoder, mask_BL) for one in measures)
-    return (*task.outputs(logits, targets), *measured)
+    of_texts = measured(measures, sown, mask_BL, classifier.has_cls)
+    return (*task.outputs(logits, targets), *of_texts)
 
   return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
 
 
-def _measured(measure: Measure, sown, padding_mask_BL) -> jax.Array:
-  """What a measure returns; UserError if that is no number for each text."""
-  measured = jnp.asarray(measure(sown, padding_mask_BL), jnp.float32)
-  rows = padding_mask_BL.shape[:1]
-  if measured.shape != rows:
-    raise UserError(
-      f'config.train.measures: {type(measure).__name__} returns shape '
-      f'{measured.shape}, and must return {rows}, a number for each text'
+def check_measures(classifier, measures: Sequence[Measure]) -> None:
+  """UserError, as `measured` raises it, before anything is computed."""
+  tokens = jnp.zeros((1, 2), jnp.int32)
+  is_token = jnp.ones(tokens.shape, bool)
+
+  def made():
+    params = classifier.init(jax.random.key(0), tokens, is_token)['params']
+    _, sown = classifier.apply(
+      {'params': params}, tokens, is_token, mutable=collections_of(measures)
     )
-  return measured
+    return measured(measures, sown, is_token, classifier.has_cls)
+
+  if measures:
+    jax.eval_shape(made)
 
 
 def eval_targets(task: Task, classifier, batch: Batch) -> Targets:

@@ -163,8 +163,9 @@ class TrainSettings:
     eval_lengths: lengths of windows in which a stream is evaluated, too:
       metrics bits_per_byte_LENGTH.
     measures: metrics of what the encoder sows, beside those of the task, such
-      as attention_entropy; several are joined by +; empty: none. The attention
-      of evaluations is then one that forms its weights.
+      as attention_entropy; several are joined by +; empty: none. One with a
+      weight is added to the loss, as load_balance(weight=0.01). Where attention
+      weights are measured, attention is one that forms them.
     callback: module:function of one's own, called after each evaluation on
       validation; empty: none.
     shuffle_by_seed: whether each config.seed has its own order of examples, as
@@ -189,6 +190,11 @@ class TrainSettings:
   callback: str = ''
   shuffle_by_seed: bool = False
   init_from: str = ''
+
+  def trained_measures(self) -> dict[str, Measure]:
+    """The measures that are added to the loss, by name."""
+    made = {call.label: call.make() for call in self.measures}
+    return {name: measure for name, measure in made.items() if measure.weight}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -170,7 +170,7 @@ def init_state(settings: Settings, classifier, hparams: HParams) -> State:
     step=jnp.zeros((), jnp.int32),
     params=params,
     optimizer=optimizer(settings, hparams, 0).init(params),
-    sums=jnp.zeros(len(steps.SUMS)),
+    sums=jnp.zeros(len(steps.SUMS) + len(hparams.measure_weights)),
     average=params if settings.train.ema_decay else None,
   )
 

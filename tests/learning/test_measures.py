@@ -15,12 +15,15 @@ from experiments.data.batches import Batch
 from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.inspection.head_analysis import sown, sown_weights
+from experiments.learning import gradients, steps
 from experiments.learning.measures import MEASURES, Measure
 from experiments.settings.settings import from_config
 from experiments.sweeps import comparison
 from experiments.training import compiled
 from experiments.training import run as run_lib
+from experiments.workdir.checkpoints import leaves
 from experiments.workdir.metrics import read_rows
+from selfattn.blocks import PreNorm
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 NAMES = ('attention_entropy', 'attention_distance')
@@ -147,6 +150,156 @@ def test_a_measure_of_another_shape_is_refused(monkeypatch):
 
   monkeypatch.setitem(MEASURES, 'scalar', Scalar)
   settings = from_config(make_config(**{'train.measures': 'scalar'}))
-  program = compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
   with pytest.raises(UserError, match=r'Scalar returns shape \(\)'):
-    jax.eval_shape(program.eval_step, program.template.params, BATCH)
+    compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
+
+
+@pytest.mark.parametrize(
+  ('measures', 'said'),
+  [
+    ('sown(name=nothing)', "name = 'nothing' must be one that a layer sows"),
+    ('load_balance', 'it reads routers, and config.model.experts is empty'),
+    ('attention_entropy(weight=inf)', "weight = 'inf' must be a number"),
+  ],
+)
+def test_a_measure_of_what_is_not_there_is_one_line(measures, said):
+  def make():
+    settings = from_config(make_config(**{'train.measures': measures}))
+    compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
+
+  with pytest.raises(UserError, match=said):
+    make()
+
+
+class Quiet(PreNorm):
+  """A block that measures how much its branches add to each token."""
+
+  def added(self, x_BLD, h_BLD, dropout, site):
+    self.sow('measured', 'added', (h_BLD**2).mean(axis=-1))
+    return super().added(x_BLD, h_BLD, dropout, site)
+
+
+TRAINED = {
+  'train.measures': '+'.join(
+    ['attention_entropy(weight=-0.1)', 'load_balance(weight=0.5)',
+     'router_z(weight=0.25)', 'sown(name=added,weight=0.125)']
+  ),
+  'model.experts': 'experts(count=3,dim=8)',
+  'model.block': f'{__name__}:Quiet',
+  'optimizer.warmup_steps': 0,
+}  # fmt: skip
+FACTS = LabelFacts(('a', 'b'))
+FOUR = Batch(
+  np.arange(28, dtype=np.int32).reshape(4, 7) % 28 + 2,
+  np.array([7, 4, 0, 5], np.int32),
+  np.array([0, 1, 1, 0], np.int32),
+  np.array([1, 1, 1, 0], np.float32),
+)
+
+
+def of_experts(router, length):
+  """(balance, z) of the first tokens of a text, in float64 loops."""
+  scores, chosen, z = [], [], []
+  for token in range(length):
+    exps = [math.exp(logit) for logit in router['logits'][token].tolist()]
+    scores.append([x / math.fsum(exps) for x in exps])
+    chosen.append(router['chosen'][token].tolist())
+    z.append(math.log(math.fsum(exps)) ** 2)
+  count, length = len(router['logits'][0]), max(length, 1)
+  balance = count * math.fsum(
+    math.fsum(row[e] for row in scores) / length
+    * math.fsum(row[e] / 2 for row in chosen) / length
+    for e in range(count)
+  )  # fmt: skip
+  return balance, math.fsum(z) / length
+
+
+def test_measures_with_weights_are_added_to_the_loss():
+  """The gradient is that of the sum, written out here."""
+  settings = from_config(make_config(**TRAINED))
+  program = compiled.make(settings, VOCABULARY, FACTS)
+  hparams = program.hparams([settings])
+  hparams = hparams.replace(dropout_rate=None, attention_dropout_rate=None)
+  params = draw(lambda: program.init(hparams).params)
+  targets = steps.eval_targets(program.task, program.classifier, FOUR)
+  mask = steps.padding_mask(targets)
+  is_text = np.array([1.0, 1.0, 1.0, 0.0])
+  measures = settings.train.trained_measures()
+
+  def total(params):
+    logits, sown = program.classifier.apply(
+      {'params': params}, targets.tokens, mask, is_right_padded=True,
+      mutable=['intermediates', 'measured'],
+    )  # fmt: skip
+    loss, _ = program.task.losses(logits, targets)
+    values = {
+      name: one(sown[one.collection]['encoder'], mask)
+      for name, one in measures.items()
+    }
+    of_text = loss + sum(measures[n].weight * v for n, v in values.items())
+    return (of_text * is_text).sum() / 3, (values, sown)
+
+  want, (values, sown) = jax.grad(total, has_aux=True)(params)
+  sums, got = gradients.gradients(
+    params, FOUR, hparams, 0, classifier=program.classifier, task=program.task,
+    measures=measures, num_microbatches=lambda shape: 2,
+  )  # fmt: skip
+  for name, leaf in leaves(want).items():
+    np.testing.assert_allclose(
+      leaves(got)[name] / 3, leaf, rtol=1e-4, atol=1e-7, err_msg=name
+    )
+  for (name, value), of_split in zip(values.items(), sums[3:], strict=True):
+    np.testing.assert_allclose((value * is_text).sum(), of_split, err_msg=name)
+  blocks = [sown['measured']['encoder'][f'block_{n}'] for n in range(2)]
+  for row, length in enumerate(FOUR.lengths.tolist()):
+    of_layers = [
+      of_experts(
+        {n: np.float64(v[0][row]) for n, v in block['experts'].items()}, length
+      )
+      for block in blocks
+    ]
+    balance, z = np.sum(of_layers, axis=0)
+    np.testing.assert_allclose(values['load_balance'][row], balance, rtol=1e-5)
+    np.testing.assert_allclose(values['router_z'][row], z, rtol=1e-5)
+    added = sum(leaf[row, :length].sum() for b in blocks for leaf in b['added'])
+    np.testing.assert_allclose(
+      values['sown'][row], added / max(length, 1), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'model.encoder': 'attention(scan=True, remat=True)'},
+    {'train.grad_accum_steps': 4},
+  ],
+  ids=str,
+)
+def test_losses_of_layers_are_those_of_the_whole_batch(changes):
+  def after(changes, **kwargs):
+    settings = from_config(make_config(**TRAINED, **changes))
+    program = compiled.make(settings, VOCABULARY, FACTS, **kwargs)
+    hparams = program.hparams([settings])
+    state, metrics = program.train_step(program.init(hparams), FOUR, hparams)
+    return leaves(state.params), metrics
+
+  want, of_step = after({}, devices=jax.devices()[:1])
+  for kwargs in ({}, {'devices': jax.devices()[:4]}):
+    got, metrics = after(changes, **kwargs)
+    for name, value in of_step.items():
+      np.testing.assert_allclose(metrics[name], value, rtol=1e-4)
+    for name, leaf in want.items():
+      np.testing.assert_allclose(got[name], leaf, rtol=1e-3, atol=1e-5)
+
+
+def test_weights_of_measures_are_swept_in_one_program():
+  def key(measures):
+    settings = from_config(make_config(**{'train.measures': measures}))
+    return compiled.key(settings), settings.digest()
+
+  one, other = (
+    key(f'attention_entropy(weight={weight})') for weight in (0.1, 0.2)
+  )
+  assert one[0] == other[0]
+  assert one[1] != other[1]
+  assert key('attention_entropy')[0] != one[0]
