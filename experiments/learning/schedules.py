@@ -6,8 +6,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from experiments.command.errors import require
+from experiments.command.errors import UserError, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,32 @@ def factor(shape: Schedule, step, warmup_steps, steps: int) -> jax.Array:
   rise = jnp.where(warmup > 0, rise, 1.0)
   progress = (step - warmup) / jnp.maximum(steps - warmup, 1)
   return rise * shape(jnp.clip(progress, 0, 1), step, warmup)
+
+
+def check_goes_on(optimizer, taken: int, steps: int, more: int) -> None:
+  """UserError unless more steps leave the learning rates of those taken.
+
+  Args:
+    optimizer: its settings.
+    taken: updates of the run so far.
+    steps: updates of the run as it was.
+    more: updates that it is to have.
+  """
+  shape, updates = optimizer.schedule.make(), jnp.arange(taken)
+  was, would_be = (
+    factor(shape, updates, optimizer.warmup_steps, total)
+    for total in (steps, more)
+  )
+  differs = np.flatnonzero(np.asarray(was != would_be))
+  if len(differs):
+    first = differs[0]
+    raise UserError(
+      f'config.train.steps = {more}, and the run has taken {taken} steps of '
+      f'{steps}: config.optimizer.schedule = {optimizer.schedule} gave step '
+      f'{first + 1} a learning rate of {float(was[first]):.3g} of the highest, '
+      f'and would give it {float(would_be[first]):.3g}; constant, inverse_sqrt '
+      'and wsd before its decay go on; choose another --workdir'
+    )
 
 
 def warmup_updates(warmup: float, steps: int) -> float:

@@ -258,6 +258,10 @@ class Settings:
     text = json.dumps(chosen, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+  def identity(self) -> str:
+    """The digest of a run that may go on with more steps."""
+    return self.digest((*FREE, 'train.steps'))
+
   def own_names(self) -> list[str]:
     """`module:NAME` of all that is of no table, but of one's own modules."""
     chosen = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -129,18 +130,27 @@ def search_modules(path: str) -> None:
       )
 
 
-def check(path: str, settings: Settings) -> None:
-  """UserError if the workdir belongs to a run with other settings."""
+def check(path: str, settings: Settings) -> int | None:
+  """UserError if the workdir belongs to a run with other settings.
+
+  A run may go on with more steps: then, the number that it had is returned.
+  """
   if not os.path.exists(os.path.join(path, 'config.json')):
     if not is_new(path):
       raise UserError(
         f'--workdir={path} holds files but no run; choose another folder'
       )
-    return
+    return None
   with _modules_as_noted(path):
     before = _read(path)
+  steps = before.train.steps
+  has_more = steps < settings.train.steps
+  if has_more:
+    train = dataclasses.replace(before.train, steps=settings.train.steps)
+    before = dataclasses.replace(before, train=train)
   check_equal(before, settings, f'--workdir={path} belongs to a run')
   say_changed(path)
+  return steps if has_more else None
 
 
 def check_equal(before: Settings, now: Settings, what: str) -> None:

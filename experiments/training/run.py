@@ -13,6 +13,7 @@ from experiments.command.errors import Failed, Interrupted
 from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
 from experiments.data import loading
+from experiments.learning import schedules
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -59,9 +60,9 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
       if processes.is_first() and not _is_kept(path):
         lock = locks.held(path)
       processes.together(lambda: on_exit.enter_context(lock))
-      stored.check(path, settings)
+      steps_before = stored.check(path, settings)
       status = workdir_lib.read_status(path)
-      if status.get('status') == 'DONE':
+      if status.get('status') == 'DONE' and steps_before is None:
         log(f'{path} is done after {status["step"]} steps')
         labels = settings.task.entry.labels
         processes.together(
@@ -76,6 +77,10 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     cpu_devices.set_up(settings, loaded, path)
     program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
     settings.optimizer.check_parameters(program.template.params)
+    if steps_before is not None:
+      taken, more = status.get('step', 0), settings.train.steps
+      schedules.check_goes_on(settings.optimizer, taken, steps_before, more)
+      log(f'{path} goes on: {steps_before} steps become {settings.train.steps}')
     if not status.get('step'):
       params = program.template.params
       processes.together(lambda: published_params.check(settings, params))
@@ -129,7 +134,7 @@ def run_group(
       files |= stored.modules_of([settings]) | loaded.files
       files |= published_exports.files(settings, path)
       workdir = workdir_lib.open_workdir(
-        path, files, settings.digest(), processes.is_first(), len(runs)
+        path, files, settings.identity(), processes.is_first(), len(runs)
       )
       opened.append((settings, workdir))
       workdir.set_status('RUNNING')

@@ -65,16 +65,19 @@ class Checkpoints:
     settings: CheckpointSettings,
     run: str | None = None,
     best: Callable | None = None,
+    also_of: str | None = None,
   ):
     """Opens or creates the folder, and removes interrupted saves.
 
     Each checkpoint has the identity of its run; without one, those of any run
-    are read only. `best` is max or min of the scores, if there are any.
+    are read only. Those of the identity `also_of` are read, too. `best` is max
+    or min of the scores, if there are any.
     """
     self.scores: dict[int, float | None] = {}
     self.common: int | None = None
     self._workdir = os.path.abspath(workdir)
     self._settings, self._run, self._best = settings, run, best
+    self._also_of = also_of
     self.directory = epath.Path(buckets.origin(self._workdir), 'checkpoints')
     if run is not None:
       self.directory.mkdir(parents=True, exist_ok=True)
@@ -163,7 +166,7 @@ class Checkpoints:
       self._check(step, self._saved(step), arrays)
       if self._run is not None and run is None:
         raise ValueError('its metadata is missing')
-      if self._run not in (None, run):
+      if self._run is not None and run not in (self._run, self._also_of):
         raise UserError(f'checkpoint {self.directory}/{step} is of another run')
       values = self._read(step, arrays)
       state = jax.tree.unflatten(

@@ -1,0 +1,76 @@
+"""A run goes on with more steps where its learning rates allow it."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command.errors import UserError
+from experiments.training import evaluation
+from experiments.training import run as run_lib
+from experiments.workdir.checkpoints import leaves
+from experiments.workdir.metrics import read_rows
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
+
+def config_of(steps, schedule='constant', **changes):
+  config = make_small_config()
+  config.optimizer.schedule, config.train.steps = schedule, steps
+  config.optimizer.warmup_steps = 2
+  config.train.log_every, config.train.eval_every = 3, 4
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def rows(path):
+  """Rows of metrics.jsonl by step, without times."""
+  return {
+    row['step']: {k: v for k, v in row.items() if 'second' not in k}
+    for row in read_rows(str(path / 'metrics.jsonl'))
+  }
+
+
+@pytest.mark.parametrize('schedule', ['constant', 'inverse_sqrt'])
+def test_a_run_that_goes_on_is_the_run_with_more_steps(schedule, tmp_path):
+  at_once, parts = tmp_path / 'at_once', tmp_path / 'parts'
+  want = run_lib.run(config_of(11, schedule), str(at_once))
+  for steps in (8, 11, 11):
+    result = run_lib.run(config_of(steps, schedule), str(parts))
+  assert result | {'workdir': ''} == want | {'workdir': ''}
+  stored = json.loads((parts / 'config.json').read_text())
+  assert stored['train']['steps'] == 11
+  got, expected = rows(parts), rows(at_once)
+  assert got.keys() == expected.keys()
+  for step, row in expected.items():
+    # The end of the first part has metrics of training, too.
+    assert got[step] | row == got[step]
+  for step in ('best', 'last'):
+    one, other = (
+      leaves(evaluation.restore_params(str(path), step).params)
+      for path in (at_once, parts)
+    )
+    for name, leaf in one.items():
+      np.testing.assert_array_equal(other[name], leaf, err_msg=name)
+
+
+@pytest.mark.parametrize(
+  ('steps', 'changes', 'said'),
+  [
+    (9, {'schedule': 'cosine'}, 'steps = 9, .*schedule = cosine gave step 4'),
+    (9, {'schedule': 'wsd(decay=0.9)'}, ' and wsd before its decay'),
+    (3, {}, r'train\.steps was 5, is 3'),
+    (9, {'optimizer.learning_rate': 1.0}, 'learning_rate was .*, is 1.0'),
+    (9, {'optimizer.warmup_steps': 0.5}, 'warmup_steps was 2, is 4'),
+  ],
+)
+def test_a_run_that_would_be_another_one_does_not_go_on(
+  steps, changes, said, tmp_path
+):
+  schedule = changes.pop('schedule', 'constant')
+  run_lib.run(config_of(5, schedule), str(tmp_path))
+  before = {path: path.read_bytes() for path in tmp_path.glob('*.json*')}
+  with pytest.raises(UserError, match=said):
+    run_lib.run(config_of(steps, schedule, **changes), str(tmp_path))
+  assert {path: path.read_bytes() for path in before} == before
