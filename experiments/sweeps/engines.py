@@ -158,7 +158,8 @@ def report(spec: Spec) -> None:
   """Logs how a trial has ended in another process."""
   status = workdir_lib.read_status(spec.path)
   reason = f': {status["reason"]}' if 'reason' in status else ''
-  log(f'trial {spec.index} {spec.name} is {status.get("status")}{reason}')
+  now = status.get('status', 'PENDING')
+  log(f'trial {spec.index} {spec.name} is {now}{reason}')
 
 
 def give_up(spec: Spec, reason: str) -> None:

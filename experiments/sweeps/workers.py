@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from experiments.command import provenance
-from experiments.command.errors import Interrupted
+from experiments.command.errors import Failed, Interrupted, one_line
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
@@ -59,7 +59,7 @@ def train(specs: list[Spec], workdir: str, signals: Signals) -> None:
         worker = idle.pop() if idle else _start(workdir)
         try:
           worker.pipe.send(pending[0].name)
-        except BrokenPipeError:
+        except ConnectionError:
           # It was killed while it had nothing to do.
           continue
         spec = pending.popleft()
@@ -103,26 +103,36 @@ def _stop(workers: list[_Worker]) -> None:
 
 def _has_trained(worker: _Worker, spec: Spec, signals: Signals) -> bool:
   """Reports a trial that has ended; whether its process has not."""
-  try:
-    if said := worker.pipe.recv():
-      log(said)
-    lives = True
-  except EOFError:
-    worker.process.join()
-    code = worker.process.exitcode
-    # After a signal to itself alone it has saved, and ended with 0.
-    if code and not signals.received:
-      engines.give_up(spec, f'its process ended with exit code {code}')
-    lives = False
+  answer = _answer(worker)
+  lives = isinstance(answer, str)
+  if lives and answer:
+    log(answer)
+  if isinstance(answer, Failed) and not signals.received:
+    engines.give_up(spec, str(answer))
   engines.report(spec)
   return lives
+
+
+def _answer(worker: _Worker) -> str | Failed | None:
+  """What a process says of its trial, or why it has failed.
+
+  None: after a signal to itself alone it has saved, and ended.
+  """
+  try:
+    return worker.pipe.recv()
+  # A ConnectionError if it has not read the name of the trial.
+  except (EOFError, ConnectionError):
+    worker.process.join()
+    code = worker.process.exitcode
+    return Failed(f'its process ended with exit code {code}') if code else None
 
 
 def _work(workdir: str, pipe: Any) -> None:
   """Trains the trials whose names come through the pipe, with one thread.
 
   Each has a log in its workdir. What is said of one that is not done goes back
-  through the pipe, since lines of several would be mixed on standard error.
+  through the pipe, since lines of several would be mixed on standard error. So
+  does the Failed with which the process ends after an exception.
   """
   os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
   # Read when jax makes its devices.
@@ -130,15 +140,24 @@ def _work(workdir: str, pipe: Any) -> None:
   signals = Signals()
   signals.install()
   threading.Thread(target=_end_with_parent, daemon=True).start()
+  try:
+    _train_named(workdir, pipe, signals)
+  except (Interrupted, EOFError):
+    pass
+  except Exception as error:
+    pipe.send(Failed(f'its process ended: {one_line(error)}'))
+
+
+def _train_named(workdir: str, pipe: Any, signals: Signals) -> None:
+  """Trains until a signal, Interrupted, or the end of the pipe, EOFError."""
   specs = {spec.name: spec for spec in folder.read(workdir)}
   shared = engines.Shared()
-  with contextlib.suppress(Interrupted, EOFError):
-    while True:
-      spec = specs[pipe.recv()]
-      with contextlib.redirect_stderr(io.StringIO()) as said:
-        engines.train([spec], signals, shared)
-      is_done = not engines.unfinished([spec])
-      pipe.send('' if is_done else said.getvalue().strip())
+  while True:
+    spec = specs[pipe.recv()]
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+      engines.train([spec], signals, shared)
+    is_done = not engines.unfinished([spec])
+    pipe.send('' if is_done else said.getvalue().strip())
 
 
 def _end_with_parent() -> None:

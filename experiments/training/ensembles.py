@@ -59,7 +59,7 @@ def check(paths: list[str], has_data: bool = False) -> None:
   if not others:
     return
   for path in paths:
-    status = read_status(path).get('status')
+    status = read_status(path).get('status', 'PENDING')
     if status != 'DONE':
       log(f'WARNING: {buckets.origin(path)} has the status {status}')
   facts, task = _facts(first, has_data), stored.read_settings(first).task

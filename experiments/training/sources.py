@@ -126,7 +126,7 @@ def vocabulary(settings: Settings, path: str = ''):
 
 def _check(folder: str, settings: Settings) -> None:
   """UserError unless a run is done and goes with the new one."""
-  status = workdir_lib.read_status(folder).get('status')
+  status = workdir_lib.read_status(folder).get('status', 'PENDING')
   if status != 'DONE':
     raise UserError(f'it has the status {status}; finish that run first')
   there, here = stored.read_settings(folder).flat(), settings.flat()

@@ -14,7 +14,8 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 
 from experiments.command import provenance
-from experiments.sweeps import engines, plan
+from experiments.command.signals import Signals
+from experiments.sweeps import engines, plan, workers
 
 CONFIG = """
 import sys
@@ -153,15 +154,33 @@ def test_processes_save_and_end_when_the_command_is_killed(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_fails_its_trial_alone(start, tmp_path):
+@pytest.mark.parametrize('num_saved', [0, 2])
+def test_a_process_that_dies_fails_its_trial_alone(start, num_saved, tmp_path):
+  """With nothing saved, it has not read which trial to train."""
   path = tmp_path / 'sweep'
-  process = start(1000)
-  wait_until(lambda: len(saved(path)) == 2)
+  process = start(1000 if num_saved else 60)
+  wait_until(lambda: children(process) and len(saved(path)) == num_saved)
   os.kill(children(process)[0], signal.SIGKILL)
   _, said = process.communicate(timeout=240)
   assert process.returncode == 1, said
   assert statuses(path) == ['DONE', 'DONE', 'FAILED']
   assert 'its process ended with exit code -9' in said
+
+
+def test_why_a_process_ended_is_said(tmp_path, capsys):
+  """It finds no sweep.json, and has no trial of the name that it is sent."""
+  specs = plan.make(make_small_config().to_dict(), [{}], str(tmp_path))
+  workers.train(specs, str(tmp_path), Signals())
+  said = capsys.readouterr().err
+  assert 'failed: its process ended: ' in said
+  assert 'sweep.json does not exist' in said
+  assert said.count('is FAILED') == 1
+
+
+def test_a_trial_that_has_not_begun_is_pending(tmp_path, capsys):
+  (spec,) = plan.make(make_small_config().to_dict(), [{}], str(tmp_path))
+  engines.report(spec)
+  assert 'is PENDING' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
