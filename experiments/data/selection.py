@@ -19,7 +19,14 @@ from experiments.data.splits import fold, hold_out, hold_out_last
 from experiments.data.store import Store, packed, unpacked
 from experiments.data.text_files import Text
 
-_KEYS = {'labels', 'of_train', 'counts', 'fingerprint'}
+# Types of facts, and of those of train, as data.json holds them.
+_KINDS = {
+  'labels': list[str], 'of_train': dict, 'counts': dict[str, int],
+  'fingerprint': str,
+}  # fmt: skip
+_OF_TRAIN = {
+  'rows': int, 'counts': list[int], 'mean': int | float, 'std': int | float,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,14 +286,16 @@ def _fingerprint(
 def read_facts(workdir: str) -> dict[str, Any]:
   """The facts of a workdir, as of Selection; UserError without intact ones."""
   # Late: it imports jax, for which --help does not wait.
-  from experiments.workdir.workdir import read_json
+  from experiments.workdir.workdir import check_json, read_json
 
   facts = read_json(workdir, 'data.json', {})
-  if not facts.keys() >= _KEYS:
-    missing = ', '.join(sorted(_KEYS - facts.keys()))
+  if not facts:
     raise UserError(
-      f'{workdir}/data.json has no {missing}; is --workdir the folder of a run?'
+      f'{workdir}/data.json has no facts; is --workdir the folder of a run?'
     )
+  check_json(workdir, 'data.json', facts, _KINDS, _KINDS)
+  of_train = facts['of_train']
+  check_json(workdir, 'data.json', of_train, _OF_TRAIN, _OF_TRAIN)
   return facts
 
 

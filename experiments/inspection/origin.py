@@ -90,7 +90,7 @@ def names_of(paths: list[str]) -> list[str]:
 
 
 def _device(attempt: Mapping) -> str:
-  first, *others = attempt['devices']
-  count = f'{1 + len(others)} x ' if others else ''
-  jax = attempt['packages']['jax']
-  return f'{count}{first} on {attempt["machine"]}, jax {jax}'
+  kinds = attempt['devices']
+  count = f'{len(kinds)} x ' if len(kinds) > 1 else ''
+  jax = attempt['packages'].get('jax')
+  return f'{count}{"".join(kinds[:1])} on {attempt["machine"]}, jax {jax}'

@@ -16,7 +16,7 @@ from experiments.settings.settings import (
   Settings,
   default_config,
 )
-from experiments.workdir.workdir import read_json
+from experiments.workdir.workdir import check_json, read_json
 
 # Keys and options of the encoder that change no logit of a published model.
 _OF_TRAINING = {'head', 'pool', 'dropout_rate', 'attention_dropout_rate'}
@@ -27,6 +27,7 @@ _OF_COMPUTATION = {
 }
 # In a workdir, what the folder of config.model.pretrained says.
 FILE = 'published.json'
+_KINDS = {'config': dict, 'pool': str | None, 'ends': list[int]}
 
 
 def of_flags(values) -> Any:
@@ -59,11 +60,18 @@ def described(name: str) -> dict[str, Any]:
     raise UserError(f'config.model.pretrained = {name!r}: {error}') from None
 
 
+def stored(workdir: str) -> dict[str, Any]:
+  """What a workdir knows of the folder of its published model; or {}."""
+  says = read_json(workdir, FILE, {})
+  check_json(workdir, FILE, says, _KINDS, _KINDS if says else ())
+  return says
+
+
 def ends(settings: Settings, workdir: str) -> tuple[int, ...]:
   """Ids of the tokens that end a text, of a run with a published vocabulary."""
   if settings.data.vocabulary.name != 'published':
     return ()
-  return tuple(read_json(workdir, FILE, {}).get('ends', ()))
+  return tuple(stored(workdir).get('ends', ()))
 
 
 def expanded(config: dict, given: Collection[str], workdir: str = '') -> dict:
@@ -85,7 +93,7 @@ def expanded(config: dict, given: Collection[str], workdir: str = '') -> dict:
   # Late: it imports jax.
   from selfattn import pretrained
 
-  says = read_json(workdir, FILE, {}) if workdir else {}
+  says = stored(workdir) if workdir else {}
   says = says or described(name)
   try:
     model = pretrained.model_of(says['config'])

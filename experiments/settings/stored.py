@@ -18,7 +18,7 @@ from experiments.settings.settings import (
   default_config,
   from_config,
 )
-from experiments.workdir.workdir import is_new, read_json
+from experiments.workdir.workdir import check_json, is_new, read_json
 
 # The format that config.json names. It is raised when an earlier version could
 # not read what this one writes.
@@ -72,11 +72,18 @@ def _read(path: str) -> Settings:
     return from_config(complete(config))
 
 
+def _noted(path: str) -> dict[str, tuple[str, str]]:
+  """(file, digest) of each class of one's own, as a run or a sweep noted it."""
+  noted = read_json(path, _MODULES, {})
+  check_json(path, _MODULES, noted, dict.fromkeys(noted, tuple[str, str]), ())
+  return {name: (file, digest) for name, (file, digest) in noted.items()}
+
+
 @contextlib.contextmanager
 def _modules_as_noted(path: str) -> Iterator[None]:
   """A context in which modules are the files that a run has noted."""
   search_modules(path)
-  noted = read_json(path, _MODULES, {})
+  noted = _noted(path)
   files = {name.partition(':')[0]: file for name, (file, _) in noted.items()}
   with modules.found_first(files):
     yield
@@ -88,7 +95,7 @@ def say_changed(path: str) -> list[str]:
   Returns their classes, as the config names them.
   """
   changed = []
-  for name, (file, digest) in read_json(path, _MODULES, {}).items():
+  for name, (file, digest) in _noted(path).items():
     now, digest_now = modules.source(name)
     if digest_now != digest:
       changed.append(name)
@@ -112,7 +119,7 @@ def modules_of(settings: Iterable[Settings], path: str = '') -> dict[str, str]:
   """
   names = dict.fromkeys(name for one in settings for name in one.own_names())
   sources = {name: modules.source(name) for name in names}
-  sources |= read_json(path, _MODULES, {})
+  sources |= _noted(path)
   return {_MODULES: json.dumps(sources, indent=2)} if sources else {}
 
 
@@ -121,7 +128,7 @@ def search_modules(path: str) -> None:
 
   A UserError says which one is gone.
   """
-  for name, (file, _) in read_json(path, _MODULES, {}).items():
+  for name, (file, _) in _noted(path).items():
     modules.search(os.path.dirname(file))
     if not modules.is_found(name):
       raise UserError(

@@ -20,6 +20,8 @@ from experiments.workdir import buckets, locks
 from experiments.workdir import workdir as workdir_lib
 
 _FILE = 'sweep.json'
+# Types of what it holds.
+_KINDS = {'config': dict, 'trials': dict[str, dict]}
 
 
 def write(workdir: str, base: dict, specs: list[Spec]) -> None:
@@ -108,6 +110,7 @@ def _read(workdir: str) -> dict:
       f'{buckets.origin(workdir)}/{_FILE} has no config, or no trials by name; '
       'use the version that wrote it'
     )
+  workdir_lib.check_json(workdir, _FILE, known, _KINDS, _KINDS)
   config = stored.complete(known['config'])
   # JSON has no tuples.
   trials = {

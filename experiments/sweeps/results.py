@@ -107,21 +107,19 @@ def publish(
   `commands`, `commits`, `machines`, kinds of `devices` and `versions` of jax
   are those of all attempts of all trials, with PATH for folders; `trials`
   counts them by status. The table has the settings with a trial that is done.
-  UserError if the env.json of a trial is corrupt.
+  UserError if the env.json of a trial is damaged.
   """
   attempts = attempts_of(spec.path for spec in specs)
   content = {
     'commands': distinct(
-      provenance.without_paths(entry.get('command', [])) for entry in attempts
+      provenance.without_paths(entry['command']) for entry in attempts
     ),
-    'commits': distinct(entry.get('commit') for entry in attempts),
-    'machines': distinct(entry.get('machine') for entry in attempts),
+    'commits': distinct(entry['commit'] for entry in attempts),
+    'machines': distinct(entry['machine'] for entry in attempts),
     'devices': distinct(
-      kind for entry in attempts for kind in entry.get('devices', ())
+      kind for entry in attempts for kind in entry['devices']
     ),
-    'versions': distinct(
-      entry.get('packages', {}).get('jax') for entry in attempts
-    ),
+    'versions': distinct(entry['packages'].get('jax') for entry in attempts),
     'seconds': round(sum(row['seconds'] or 0 for row in rows)),
     'trials': _counted(rows),
     'metric': compared.metric,
@@ -138,9 +136,7 @@ def publish(
 def attempts_of(paths: Iterable[str]) -> list[dict[str, Any]]:
   """What the env.json of each run says of each time that it was started."""
   return [
-    attempt
-    for path in paths
-    for attempt in workdir_lib.read_json(path, 'env.json', [])
+    attempt for path in paths for attempt in workdir_lib.read_attempts(path)
   ]
 
 

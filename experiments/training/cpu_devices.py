@@ -45,8 +45,7 @@ def set_up(settings: Settings, loaded: loading.Data, path: str) -> None:
 
 def _began_with(path: str) -> int:
   """Devices that a run in this workdir first had on a CPU; 0: it had none."""
-  attempts = workdir_lib.read_json(path, 'env.json', [])
-  of_attempts = (attempt.get('devices', ()) for attempt in attempts)
+  of_attempts = (run['devices'] for run in workdir_lib.read_attempts(path))
   return next((len(kinds) for kinds in of_attempts if 'cpu' in kinds), 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,10 +23,11 @@ from experiments.settings.settings import Settings
 from experiments.training import compiled
 from experiments.training.compiled import Program
 from experiments.workdir import checkpoints as checkpoints_lib
-from experiments.workdir.workdir import read_json
+from experiments.workdir.workdir import check_json, read_json
 
 # What was chosen on validation after training, in a workdir.
 CALIBRATION = 'calibration.json'
+_OF_FIT = {'step': int, 'temperature': int | float}
 
 
 class RunAhead:
@@ -172,9 +174,7 @@ def restore_params(
       hint = f'; checkpoint {others[-1]} is another one' if others else ''
       raise checkpoints_lib.Corrupt(f'{error}{hint}') from error
   params = jax.tree.unflatten(jax.tree.structure(template), leaves.values())
-  fit = read_json(path, CALIBRATION, {}) if calibrated else {}
-  if fit.pop('step', None) != step:
-    fit = {}
+  fit = _fit(path, step, len(facts.names)) if calibrated else {}
   return Evaluated(settings, program, step, params, fit)
 
 
@@ -188,6 +188,20 @@ def program_of(path: str, settings: Settings) -> Program:
   vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
   facts = LabelFacts.of(loading.read_facts(path))
   return compiled.make(settings, vocabulary, facts)
+
+
+def _fit(path: str, step: int, num_labels: int) -> dict[str, Any]:
+  """What a run has fitted on validation for the checkpoint of this step."""
+  fit = read_json(path, CALIBRATION, {})
+  kinds = _OF_FIT | {'thresholds': tuple[(int | float,) * num_labels]}
+  check_json(path, CALIBRATION, fit, kinds, ())
+  temperature = fit.get('temperature', 1.0)
+  if not 0 < temperature < math.inf:
+    raise UserError(
+      f'{path}/{CALIBRATION} is damaged: temperature is {temperature}; restore '
+      'it from a copy of the folder'
+    )
+  return fit if fit.pop('step', None) == step else {}
 
 
 def _step(path: str, saved: checkpoints_lib.Checkpoints, which: str) -> int:

@@ -18,7 +18,6 @@ from experiments.learning.text_tasks import TextTask
 from experiments.settings import open_models
 from experiments.settings.settings import Settings
 from experiments.training.evaluation import Evaluated
-from experiments.workdir import workdir as workdir_lib
 from selfattn import pretrained
 from selfattn.pretrained import Model
 from selfattn.pretrained.fields import rope_parameters
@@ -63,7 +62,7 @@ def write(
   Raises:
     UserError: the format cannot say what the settings are.
   """
-  config = workdir_lib.read_json(path, open_models.FILE, {}).get('config')
+  config = open_models.stored(path).get('config')
   if not config:
     raise UserError(
       'config.model.pretrained is empty: the format of transformers is for '

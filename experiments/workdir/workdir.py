@@ -27,6 +27,8 @@ import platform
 import re
 import secrets
 import time
+import typing
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from experiments.command import provenance, schema
@@ -63,6 +65,12 @@ _KINDS = {
   'result': dict, 'parameters': int,
 }  # fmt: skip
 _NEEDED = {'status', 'step', 'attempt'}
+# Types of what env.json holds of each attempt.
+_OF_ATTEMPT = {
+  'attempt': int, 'time': str, 'command': list[str], 'python': str,
+  'packages': dict[str, str], 'devices': list[str], 'machine': str,
+  'commit': str | None,
+}  # fmt: skip
 
 
 def write_atomic(path: str, content: str | bytes) -> None:
@@ -97,6 +105,44 @@ def read_json(path: str, name: str, empty: T) -> T:
   if type(content) is not type(empty):
     raise UserError(f'{file_path} is a JSON {type(content).__name__}')
   return content
+
+
+def check_json(
+  path: str,
+  name: str,
+  content: Mapping[str, Any],
+  kinds: Mapping[str, Any],
+  needed: Collection[str],
+) -> None:
+  """UserError if a JSON file of a folder is damaged.
+
+  Args:
+    content: values that the file holds.
+    kinds: their types; a tuple is a list of so many elements.
+    needed: names of values that must be there.
+  """
+  for key in kinds:
+    if key not in content and key not in needed:
+      continue
+    if not _is_of(content.get(key), kinds[key]):
+      raise UserError(
+        f'{path}/{name} is damaged: {key} is {content.get(key)!r:.99}; '
+        'restore it from a copy of the folder'
+      )
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+  """Whether a JSON value is of a type, as dict[str, list[int]]."""
+  origin, inside = typing.get_origin(kind), typing.get_args(kind)
+  if origin not in (list, dict, tuple):
+    return isinstance(value, kind)
+  # JSON has no tuples.
+  if not isinstance(value, dict if origin is dict else list):
+    return False
+  if origin is tuple:
+    return len(value) == len(inside) and all(map(_is_of, value, inside))
+  elements = value.values() if isinstance(value, dict) else value
+  return all(_is_of(element, inside[-1]) for element in elements)
 
 
 @dataclasses.dataclass
@@ -159,17 +205,36 @@ class Workdir:
 
 
 def read_status(path: str) -> dict[str, Any]:
-  """Content of status.json; {} if there is none; raises as `read_json`."""
+  """Content of status.json; {} if there is none.
+
+  A UserError says that it is damaged.
+  """
   status = read_json(path, 'status.json', {})
-  kinds = _KINDS if status else {}
-  needed = _NEEDED | ({'result'} if status.get('status') == 'DONE' else set())
-  for key in filter(lambda key: key in status or key in needed, kinds):
-    if not isinstance(status.get(key), kinds[key]):
-      raise UserError(
-        f'{path}/status.json is damaged: {key} is {status.get(key)!r:.99}; '
-        'restore it from a copy of the folder'
-      )
+  if not status:
+    return status
+  is_done = status.get('status') == 'DONE'
+  needed = _NEEDED | {'result'} if is_done else _NEEDED
+  check_json(path, 'status.json', status, _KINDS, needed)
+  if is_done:
+    step = {'result.step': status['result'].get('step')}
+    check_json(path, 'status.json', step, {'result.step': int}, step)
   return status
+
+
+def read_attempts(path: str) -> list[dict[str, Any]]:
+  """What env.json says of each time that a run was started; [] without it.
+
+  Each has all of `attempt`, `time`, `command`, `python`, `packages`, versions
+  by name, `devices`, the kind of each, `machine`, and `commit`, which may be
+  None. A UserError says that the file is damaged.
+  """
+  attempts = read_json(path, 'env.json', [])
+  of_file = {f'[{index}]': attempt for index, attempt in enumerate(attempts)}
+  kinds = dict.fromkeys(of_file, dict)
+  check_json(path, 'env.json', of_file, kinds, kinds)
+  for attempt in attempts:
+    check_json(path, 'env.json', attempt, _OF_ATTEMPT, _OF_ATTEMPT)
+  return attempts
 
 
 def is_new(path: str) -> bool:
@@ -253,7 +318,7 @@ def record_environment(workdir: Workdir, devices) -> None:
   """Adds this attempt to env.json."""
   if not workdir.writes:
     return
-  attempts = read_json(workdir.path, 'env.json', [])
+  attempts = read_attempts(workdir.path)
   attempts.append(
     {
       'attempt': workdir.attempt,

@@ -1,11 +1,11 @@
 """Devices of a CPU: as many as pay, and as many as before."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import jax
 import pytest
@@ -14,6 +14,7 @@ from experiments.command import provenance
 from experiments.data import loading
 from experiments.settings.settings import from_config
 from experiments.training import cpu_devices
+from experiments.workdir import workdir as workdir_lib
 from tests.conftest import make_small_config
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -67,8 +68,10 @@ def test_what_the_user_says_stays(chosen, monkeypatch):
   ('kinds', 'count'), [(['cpu'] * 4, 4), (['cpu'], 1), (['NVIDIA H100'], 3)]
 )
 def test_a_run_keeps_what_it_began_with(chosen, tmp_path, capfd, kinds, count):
-  attempts = [{'devices': kinds}, {'devices': ['cpu'] * 3}]
-  (tmp_path / 'env.json').write_text(json.dumps(attempts))
+  for devices in (kinds, ['cpu'] * 3):
+    made = [types.SimpleNamespace(device_kind=kind) for kind in devices]
+    workdir = workdir_lib.Workdir(str(tmp_path), attempt=1)
+    workdir_lib.record_environment(workdir, made)
   assert chosen(32, 512, 2) == count
   said = f'{count} devices share 2 cores' in capfd.readouterr().err
   assert said == (count > 2)
@@ -97,6 +100,7 @@ def test_cores_are_those_that_a_container_pays_for(
 
 SCRIPT = """
 import sys
+import types
 
 import jax
 
