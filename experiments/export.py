@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import os
 
-from experiments.command import app
+from experiments.command import app, own_folders
 from experiments.command.command_line import define
 from experiments.command.errors import UserError
 from experiments.training import run_flags
 
 # Functions import what imports jax: --help and wrong input do not wait.
+
+# What the last line has of settings.json.
+_SHOWN = ('step', 'task', 'output', 'length', 'max_length')
 
 
 def _define(values) -> None:
@@ -44,6 +47,7 @@ def main(values) -> None:
   """Restores a run and writes the files."""
   workdir = app.required(values, 'workdir')
   output = os.path.abspath(app.required(values, 'output'))
+  own_folders.check(output, 'export')
   with run_flags.opened(workdir) as paths:
     if len(paths) > 1:
       raise UserError(
@@ -59,16 +63,15 @@ def main(values) -> None:
     run = evaluation.restore_params(path, values.checkpoint)
     tokenizer = encoding.read_tokenizer(path)
     labels = loading.read_facts(path)['labels']
-    app.make_own_folder(output)
-    if values.format == 'transformers':
-      made = published_exports.write(
-        run, path, tokenizer, labels, output, values.head
-      )
-      app.print_result({'path': output} | made)
-      return
-    settings = exports.write(run, tokenizer, labels, output)
-  shown = ('step', 'task', 'output', 'length', 'max_length')
-  app.print_result({'path': output} | {name: settings[name] for name in shown})
+    with own_folders.replaced(output, 'export') as made:
+      if values.format == 'transformers':
+        result = published_exports.write(
+          run, path, tokenizer, labels, made, values.head
+        )
+      else:
+        settings = exports.write(run, tokenizer, labels, made)
+        result = {name: settings[name] for name in _SHOWN}
+  app.print_result({'path': output} | result)
 
 
 if __name__ == '__main__':

@@ -24,7 +24,7 @@ import os
 
 import jax
 
-from experiments.command import app, processes
+from experiments.command import app, own_folders, processes
 from experiments.command.command_line import define, refuse
 from experiments.command.errors import UserError
 from experiments.data import encoding
@@ -76,8 +76,11 @@ def main(values) -> None:
   if workdir is not None and app.has_config(values):
     raise UserError(f'--workdir={workdir} has its own config; drop --config')
   encoding.check_texts(values.text)
+  if output:
+    output = os.path.abspath(output)
+    own_folders.check(output, 'inspect')
   if workdir is None:
-    app.print_result(_untrained(values, os.path.abspath(output)))
+    _print(output, _untrained(values, output))
     return
   if not output and workdir.startswith(buckets.SCHEMES):
     raise UserError(
@@ -88,13 +91,19 @@ def main(values) -> None:
       raise UserError(
         f'--output is required: --workdir={workdir} is {len(paths)} folders'
       )
-    output = os.path.abspath(output or os.path.join(paths[0], 'inspect'))
+    output = output or os.path.abspath(os.path.join(paths[0], 'inspect'))
     is_sweep = os.path.exists(os.path.join(paths[0], 'sweep.json'))
     if is_sweep and len(paths) == 1:
       result = _sweep(values, paths[0], output)
     else:
       result = _run(values, paths, output)
-  app.print_result({'output': output} | result)
+  _print(output, {'output': output} | result)
+
+
+def _print(output: str, result: dict) -> None:
+  """Prints a result, and notes its files in their folder."""
+  own_folders.mark(output, 'inspect', result['files'])
+  app.print_result(result)
 
 
 def _run(values, paths: list[str], output: str) -> dict:

@@ -34,8 +34,6 @@ from experiments.command.errors import (
 from experiments.command.log import Unbreakable, log
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
-# In a folder of experiments.export, whose files another export may replace.
-_MARK = '.selfattn-export'
 # The word before the message of an exception, and the exit code.
 _ENDS = {
   UserError: ('error', WRONG_INPUT),
@@ -182,19 +180,6 @@ def make_folder(path: str) -> None:
     os.makedirs(path, exist_ok=True)
   if not os.access(path, os.W_OK):
     raise UserError(f'--output: {path} is not writable')
-
-
-def make_own_folder(path: str) -> None:
-  """As make_folder; UserError if it holds files that no export has written."""
-  make_folder(path)
-  mark = os.path.join(path, _MARK)
-  if os.listdir(path) and not os.path.exists(mark):
-    raise UserError(
-      f'--output={path} holds files that are not of experiments.export; give a '
-      'new or an empty folder'
-    )
-  with open(mark, 'w'):
-    pass
 
 
 def has_config(values: flags.FlagValues) -> bool:

@@ -1,5 +1,6 @@
 """experiments.export, from a workdir to files that predict."""
 
+import os
 import runpy
 
 import numpy as np
@@ -7,8 +8,7 @@ import pytest
 from conftest import last_json
 
 from experiments import predict
-from experiments.command import app
-from experiments.command.errors import UserError
+from experiments.command import own_folders
 
 
 def test_an_exported_run_predicts_what_the_run_does(
@@ -40,6 +40,10 @@ def test_an_exported_run_predicts_what_the_run_does(
       ['--workdir={run}', '--output=files', '--checkpoint=7'],
       "checkpoint = '7'",
     ),
+    (
+      ['--workdir={run}', '--output=files', '--format=transformers'],
+      'config.model.pretrained is empty',
+    ),
   ],
 )
 def test_an_export_of_no_run_is_refused_and_writes_nothing(
@@ -52,10 +56,38 @@ def test_an_export_of_no_run_is_refused_and_writes_nothing(
   assert not (tmp_path / 'files').exists()
 
 
-def test_files_of_others_are_not_replaced(tmp_path):
-  app.make_own_folder(str(tmp_path / 'given'))
-  # Those of an earlier export are.
-  app.make_own_folder(str(tmp_path / 'given'))
-  (tmp_path / 'config.json').write_text('x')
-  with pytest.raises(UserError, match='holds files that are not of'):
-    app.make_own_folder(str(tmp_path))
+def test_files_of_an_earlier_export_are_replaced_and_no_others(tmp_path):
+  path = tmp_path / 'given'
+
+  def export(*names):
+    own_folders.check(str(path), 'export')
+    with own_folders.replaced(str(path), 'export') as made:
+      os.mkdir(f'{made}/folder')
+      for name in names:
+        with open(f'{made}/{name}', 'w') as file:
+          file.write('new')
+
+  def found():
+    files = path.rglob('[!.]*')
+    return {str(file.relative_to(path)) for file in files if file.is_file()}
+
+  export('a', 'b', 'folder/c')
+  (path / 'own').touch()
+  export('a', 'd')
+  assert found() == {'a', 'd', 'own'}
+  with pytest.raises(FileNotFoundError):
+    export('e', 'absent/f')
+  assert found() == {'a', 'd', 'own'}
+
+
+@pytest.mark.parametrize('command', ['export', 'inspect'])
+def test_files_of_others_are_not_replaced(
+  command, finished_run, call_command, tmp_path
+):
+  (tmp_path / 'index.html').write_text('x')
+  flags = [f'--workdir={finished_run}', f'--output={tmp_path}']
+  code, _, stderr = call_command(command, *flags, cwd=tmp_path)
+  assert code == 2
+  said = f'holds files that are not of experiments.{command}'
+  assert said in stderr.splitlines()[-1]
+  assert (tmp_path / 'index.html').read_text() == 'x'

@@ -71,7 +71,7 @@ def documented():
 def test_a_figure_is_one_file_and_its_numbers_are_in_another(inspected):
   path, result = inspected
   folder = path / 'inspect'
-  assert {path.name for path in folder.iterdir()} == set(result['files'])
+  assert {path.name for path in folder.glob('[!.]*')} == set(result['files'])
   assert {re.match('[a-z]+', name)[0] for name in result['files']} <= (
     documented()
   )
@@ -276,7 +276,7 @@ def test_drawn_values_are_those_of_the_method(call_command, tmp_path):
   flags += ['--config.data.max_length=11', f'--output={tmp_path}']
   _, stdout, _ = call_command('inspect', *flags, cwd=tmp_path)
   files = set(last_json(stdout)['files'])
-  assert {path.name for path in tmp_path.iterdir()} == files
+  assert {path.name for path in tmp_path.glob('[!.]*')} == files
   P = np.asarray(
     Sinusoidal(8, 2, False).encoding({}, Tokens().with_defaults(11))
   )
