@@ -74,6 +74,9 @@ def main(values) -> None:
       f'--stride={values.stride} must be at most the least of --lengths, '
       f'{min(lengths)}'
     )
+  if lengths:
+    reason = 'is of probabilities, and --lengths has a loss alone'
+    refuse(values, ('calibrated',), reason)
   cluster = distributed.find(values, os.environ)
   app.import_frozen('experiments.training.evaluation')
   if cluster is not None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 
 from experiments.command import app, own_folders
-from experiments.command.command_line import define
+from experiments.command.command_line import define, refuse
 from experiments.command.errors import UserError
 from experiments.training import run_flags
 
@@ -47,6 +47,8 @@ def main(values) -> None:
   """Restores a run and writes the files."""
   workdir = app.required(values, 'workdir')
   output = os.path.abspath(app.required(values, 'output'))
+  if values.format != 'transformers':
+    refuse(values, ('head',), 'is for --format=transformers')
   own_folders.check(output, 'export')
   with run_flags.opened(workdir) as paths:
     if len(paths) > 1:

@@ -166,9 +166,10 @@ def report_at_end(workdir: str, values, planned: list[Spec]) -> dict:
   unfinished = len(engines.unfinished(specs))
   if not unfinished:
     return report(workdir, values, specs)
+  output = f' and --output={values.output}' if values.output else ''
   log(
-    f'{unfinished} of {len(specs)} trials are unfinished: results are written '
-    'when all have ended; --report writes those so far'
+    f'{unfinished} of {len(specs)} trials are unfinished: results{output} are '
+    'written when all have ended; --report writes those so far'
   )
   counts = _counted(collect(specs))
   return {'workdir': buckets.origin(workdir), 'trials': counts}

@@ -40,6 +40,7 @@ def test_an_exported_run_predicts_what_the_run_does(
       ['--workdir={run}', '--output=files', '--checkpoint=7'],
       "checkpoint = '7'",
     ),
+    (['--workdir={run}', '--output=files', '--head=none'], '--head is for'),
     (
       ['--workdir={run}', '--output=files', '--format=transformers'],
       'config.model.pretrained is empty',

@@ -409,6 +409,14 @@ def test_a_dry_run_prints_trials_and_programs(tmp_path, arguments, sweep):
     (['--sweep=rate'], 'did you mean rates?'),
     ([], '--sweep or --grid is required'),
     (['--sweep=seeds', '--output='], 'is not the name of a file'),
+    *(
+      (['--sweep=seeds', '--dry_run', flag], 'and --dry_run exclude')
+      for flag in ('--output=x', '--retry', '--engine=auto', '--group_size=2')
+    ),
+    *(
+      (['--sweep=seeds', '--group_size=2', f'--engine={engine}'], engine)
+      for engine in ('serial', 'processes')
+    ),
     (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not the id'),
     (['--sweep=seeds', '--trial_ids='], '--trial_ids= has no id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
@@ -447,7 +455,7 @@ def test_a_finished_sweep_needs_no_data(
     flags,
     [*flags, '--retry'],
     [workdir, '--report'],
-    [*flags, '--dry_run'],
+    [*arguments, workdir, '--dry_run'],
   ):
     code, printed, said = sweep(*given)
     assert code == 0, said
@@ -466,9 +474,12 @@ def test_a_sweep_with_unfinished_trials_asks_to_be_run_again(
 ):
   """As when another process trains them."""
   monkeypatch.setattr(engines, 'train', lambda *_: None)
-  flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial']
+  output = f'--output={tmp_path / "table.json"}'
+  flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial', output]
   code, printed, said = sweep(*arguments, *flags)
   assert code == 75
+  assert f'4 of 4 trials are unfinished: results and {output} are' in said
+  assert not (tmp_path / 'table.json').exists()
   assert last_json(printed)['trials'] == {'PENDING': 4}
   last = said.splitlines()[-1]
   assert last.startswith('interrupted: 4 trials are unfinished')

@@ -342,7 +342,13 @@ def test_evaluate_prints_the_loss_of_each_length(trained, printed_json):
 
 
 @pytest.mark.parametrize(
-  'flags', [['--lengths=a'], ['--lengths=8', '--stride=9'], ['--stride=3']]
+  'flags',
+  [
+    ['--lengths=a'],
+    ['--lengths=8', '--stride=9'],
+    ['--stride=3'],
+    ['--calibrated=False', '--lengths=8'],
+  ],
 )
 def test_wrong_lengths_are_refused(trained, call_command, flags):
   code, _, error = call_command(
