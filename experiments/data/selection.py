@@ -302,9 +302,13 @@ def read_facts(workdir: str) -> dict[str, Any]:
 def check_facts(workdir: str, facts: dict[str, Any]) -> None:
   """UserError if these are not the facts of the workdir."""
   known = read_facts(workdir)
-  if known != facts:
-    raise UserError(
-      f'the data has changed since {workdir} was created: '
-      f'{known["counts"]} then, {facts["counts"]} now; '
-      'restore it, or choose another --workdir'
-    )
+  if known == facts:
+    return
+  then, now = known['counts'], facts['counts']
+  what = f'it had {then} rows, and has {now}'
+  if then == now:
+    what = f'it has {now} rows as before, with other contents'
+  raise UserError(
+    f'the data has changed since {workdir} was created: {what}; restore it in '
+    'config.data.dir, or choose another --workdir'
+  )

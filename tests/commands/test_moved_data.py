@@ -55,6 +55,7 @@ def test_a_result_on_other_data_is_not_printed(trained, call_command, tmp_path):
   code, stdout, stderr = call_command('train', *flags, cwd=ROOT)
   assert (code, stdout) == (2, '')
   assert 'error: the data has changed since' in stderr
+  assert 'rows as before, with other contents; restore it in config.' in stderr
   flags[-1] = f'--config.data.dir={base}/now'
   code, stdout, stderr = call_command('train', *flags, cwd=ROOT)
   assert (code, last_json(stdout)) == (0, result), stderr
