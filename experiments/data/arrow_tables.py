@@ -103,18 +103,22 @@ def _named(value: Any, names: list[str]) -> Any:
 
 
 def _rows_of(table) -> Iterator[dict]:
-  """The rows of an Arrow table; 0.1 in 32 bits is 0.1, as it was written."""
-  from pyarrow import types
-
-  columns = []
-  for field, column in zip(table.schema, table.columns, strict=True):
-    values = column.to_pylist()
-    if types.is_floating(field.type):
-      number = field.type.to_pandas_dtype()
-      values = [v if v is None else float(str(number(v))) for v in values]
-    columns.append(values)
+  """The rows of an Arrow table."""
+  columns = [_written(c.to_pylist(), c.type) for c in table.columns]
   for row in zip(*columns, strict=True):
     yield dict(zip(table.schema.names, row, strict=True))
+
+
+def _written(values: list, type: Any) -> list:
+  """Values of an Arrow type; 0.1 in 32 bits is 0.1, as it was written."""
+  import pyarrow as pa
+
+  if pa.types.is_floating(type):
+    number = type.to_pandas_dtype()
+    return [v if v is None else float(str(number(v))) for v in values]
+  if isinstance(type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+    return [v if v is None else _written(v, type.value_type) for v in values]
+  return values
 
 
 def zstd(file: BinaryIO):

@@ -78,12 +78,10 @@ class Format:
       has a text in each row, and its label.
     has_files: whether it reads files, which are below config.data.dir; the
       names of others are all that `records` gets.
-    has_lists: whether a label may be a list of labels.
   """
 
   has_columns: ClassVar[bool] = True
   has_files: ClassVar[bool] = True
-  has_lists: ClassVar[bool] = True
 
   def files(
     self, name: str, directory: str, key: str, is_labelled: bool

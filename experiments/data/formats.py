@@ -57,7 +57,6 @@ def decompressed(file: BinaryIO, path: str) -> Any:
 class _Text(Format):
   """A format of text; `parse` has its records."""
 
-  has_lists = False
   # Lines end with LF or CR LF.
   newline: ClassVar[str] = '\n'
 
@@ -206,8 +205,6 @@ _DECODER = json.JSONDecoder(parse_float=_Number)
 @dataclasses.dataclass(frozen=True)
 class Json(_Text):
   """An object on each line, or an array of objects."""
-
-  has_lists = True
 
   def parse(self, text, columns) -> Iterator[Any]:
     while (char := text.read(1)).isspace():

@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from experiments.command.errors import UserError
+
 # A list, tuple or set of strings as programs print it, and one of numbers or
 # of nothing, which may be a class.
 _STRINGS = re.compile(r'[\[({]\s*([\'"]).*\1,?\s*[\])}]', re.DOTALL)
@@ -100,8 +102,15 @@ class Classes(Labels):
   is_listable: ClassVar = True
 
   def names(self, train: Iterable[str]) -> list[str]:
-    """Sorted, numbers by value."""
-    return sorted(train, key=_by_value)
+    """Sorted, numbers by value; UserError for a list of labels."""
+    names = sorted(train, key=_by_value)
+    if sets := [name for name in names if is_joined(name)]:
+      raise UserError(
+        f'the label {sets[0]:.200} is a list, and config.task reads one class '
+        'of each text: change it to config.task=multilabel, or write the class '
+        'without a list'
+      )
+    return names
 
   def values(self, strings, names):
     index_of = {name: index for index, name in enumerate(names)}
@@ -191,7 +200,7 @@ class Listed(str):
 
 
 def check_is_no_list(text: str, has_separator: bool) -> None:
-  """ValueError for a list that a program has printed into a cell."""
+  """ValueError for a list that a program has printed into a string."""
   if _STRINGS.fullmatch(text) or (has_separator and _NUMBERS.fullmatch(text)):
     raise ValueError(
       f'the label {text!r:.200} is a list as programs print it; write its '
@@ -203,6 +212,22 @@ def check_is_no_list(text: str, has_separator: bool) -> None:
 def joined(labels: Iterable[str]) -> str:
   """The string of a set of labels; equal sets have equal strings."""
   return json.dumps(sorted(set(labels)), ensure_ascii=False)
+
+
+def is_joined(string: str) -> bool:
+  """Whether `joined` has written it."""
+  labels = parts(string)
+  return labels is not None and joined(labels) == string
+
+
+def check_are_distinct(labels: Sequence[str]) -> None:
+  """ValueError for labels of one text that are repeated."""
+  if len(set(labels)) < len(labels):
+    raise ValueError(
+      f'the labels {[*labels]!r:.200} are repeated, but each is the name of a '
+      'label that the text has; remove the others, or write 0 and 1 in a '
+      'column for each label, which config.data.text.label_columns names'
+    )
 
 
 def parts(string: str) -> list[str] | None:

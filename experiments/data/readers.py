@@ -96,6 +96,13 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
       name,
     )
   value = record[name]
+  if isinstance(value, list) and name not in options.text_columns:
+    labels = [_scalar(one, name, options, answered) for one in value]
+    return Listed(json.dumps(labels, ensure_ascii=False))
+  return _scalar(value, name, options, answered)
+
+
+def _scalar(value, name: str, options, answered: bool) -> str:
   if isinstance(value, bool):
     return str(value).lower()
   # A NaN differs from itself.
@@ -103,9 +110,6 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
     return str(value)
   if value is None and answered:
     return ''
-  if isinstance(value, list) and name not in options.text_columns:
-    labels = [_string({name: v}, name, options, answered) for v in value]
-    return Listed(json.dumps(labels, ensure_ascii=False))
   if not isinstance(value, str):
     raise InvalidRow(
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '

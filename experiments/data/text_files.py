@@ -152,11 +152,11 @@ class Text(Dataset):
     elif isinstance(cells[0], labels_lib.Listed):
       labels = labels_lib.parts(cells[0])
     else:
-      if not self.format.entry.has_lists:
-        labels_lib.check_is_no_list(cells[0], self.label_separator != '')
+      labels_lib.check_is_no_list(cells[0], self.label_separator != '')
       if self.label_separator:
         labels = labels_lib.separated(cells[0], self.label_separator)
     if labels is not None:
+      labels_lib.check_are_distinct(labels)
       return labels_lib.joined(map(self._shown, labels))
     if not cells[0]:
       raise ValueError('the label is empty; correct or remove the row')

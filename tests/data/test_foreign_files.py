@@ -29,6 +29,7 @@ def read(tmp_path):
   return read
 
 
+@pytest.mark.parametrize('format', ['tsv', 'json'])
 @pytest.mark.parametrize(
   ('label', 'options'),
   [
@@ -41,19 +42,32 @@ def read(tmp_path):
     ('[]', {'label_separator': ','}),
   ],
 )
-def test_a_printed_list_in_a_table_is_no_label(label, options, read):
+def test_a_printed_list_is_no_label(label, options, format, read):
   said = 'row 1: the label .* is a list as programs print it.*label_separator'
+  content = f'text\tlabel\na\t{label}\n'
+  if format == 'json':
+    content = json.dumps({'text': 'a', 'label': label})
   with pytest.raises(UserError, match=said):
-    read(f'text\tlabel\na\t{label}\n', format='tsv', **options)
+    read(content, format=format, **options)
+
+
+@pytest.mark.parametrize('options', [{}, {'label_separator': ';'}])
+def test_a_string_that_looks_like_a_list_is_none(options, read):
+  lines = [{'text': 'a', 'label': ['1', 'x;y']}]
+  lines += [{'text': 'b', 'label': '[1]'}] if not options else []
+  rows = read('\n'.join(map(json.dumps, lines)), format='json', **options)
+  assert rows == [('a', '["1", "x;y"]'), ('b', '[1]')][: len(lines)]
 
 
 @pytest.mark.parametrize(
-  ('options', 'label'), [({}, '[1]'), ({'label_separator': ';'}, '["[1]"]')]
+  ('label', 'options'),
+  [([1, 0, 1], {}), (['a', 'a'], {}), ('1,0,1', {'label_separator': ','})],
 )
-def test_a_string_that_looks_like_a_list_is_none(options, label, read):
-  lines = [{'text': 'a', 'label': '[1]'}, {'text': 'b', 'label': ['1', 'x;y']}]
-  rows = read('\n'.join(map(json.dumps, lines)), format='json', **options)
-  assert rows == [('a', label), ('b', '["1", "x;y"]')]
+def test_labels_of_a_text_that_are_repeated_are_refused(label, options, read):
+  content = json.dumps({'text': 'a', 'label': label})
+  said = r'row 1: the labels \[.*\] are repeated.*text\.label_columns'
+  with pytest.raises(UserError, match=said):
+    read(content, format='json', **options)
 
 
 @pytest.mark.parametrize(

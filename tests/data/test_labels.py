@@ -120,6 +120,15 @@ def test_labels_of_a_set_are_renamed_one_by_one(data):
       {'task': 'classify', 'labels': (3, 4), 'unknown_labels': 'drop'},
       'train texts of unknown labels, dropped: 2 of 2 .* split is empty',
     ),
+    *(
+      (
+        [json.dumps({'text': t, 'label': label}) for t in 'ab'],
+        Classes(),
+        {'task': 'classify', 'format': 'json'},
+        r'the label \["a".*\] is a list.*config.task=multilabel',
+      )
+      for label in (['a'], ['a', 'c'])
+    ),
     (
       ['text\tlabel', 'a\tx', 'b\ty'],
       Classes(),

@@ -153,6 +153,15 @@ ROWS = {
       [(1, 'a', '0.1'), (2, 'b', '5.0')],
     ) for bits in (16, 32, 64)
   },
+  **{
+    f'lists of floats of Parquet, {name}': (
+      'parquet', parquet(['a'], pa.array([[0.1, 5]], kind)), {},
+      [(1, 'a', '["0.1", "5.0"]')],
+    ) for name, kind in {
+      'short': pa.list_(pa.float32()), 'large': pa.large_list(pa.float32()),
+      'fixed': pa.list_(pa.float32(), 2),
+    }.items()
+  },
   'numbers and booleans of Parquet': (
     'parquet', parquet([True, False], [1.0, 0.5]), {},
     [(1, 'true', '1.0'), (2, 'false', '0.5')],
@@ -238,6 +247,7 @@ BROKEN = {
       + COLUMNS,
     ) for value, shown in (
       ('null', 'null'), ('NaN', 'nan'), ('[null]', 'null'),
+      ('[["b"]]', "['b']"),
       ('{"a": "b"}', "{'a': 'b'}"),
     )
   },
@@ -248,6 +258,7 @@ BROKEN = {
       + COLUMNS,
     ) for value, shown in (
       (None, 'null'), (float('nan'), 'nan'), (b'a', "b'a'"), ([None], 'null'),
+      ([[1]], '[1]'),
       ({'a': 1}, "{'a': 1}"),
     )
   },
