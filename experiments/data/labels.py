@@ -23,6 +23,11 @@ from experiments.command.errors import UserError
 # of nothing, which may be a class.
 _STRINGS = re.compile(r'[\[({]\s*([\'"]).*\1,?\s*[\])}]', re.DOTALL)
 _NUMBERS = re.compile(r'\[[-+.,\s\d]*\]')
+# How MySQL and Hive write that there is no value.
+NULL = r'\N'
+# The sum of the squares of as many errors as a batch has texts is far below the
+# largest float32.
+_TOO_LARGE = 1e15
 # Cells of columns that say whether a text has a label.
 _MARKS = {'0': False, '1': True, 'false': False, 'true': True}
 
@@ -103,7 +108,7 @@ class Classes(Labels):
 
   def names(self, train: Iterable[str]) -> list[str]:
     """Sorted, numbers by value; UserError for a list of labels."""
-    names = sorted(train, key=_by_value)
+    names = sorted(train, key=by_value)
     if sets := [name for name in names if is_joined(name)]:
       raise UserError(
         f'the label {sets[0]:.200} is a list, and config.task reads one class '
@@ -137,7 +142,7 @@ class Sets(Labels):
   is_listable: ClassVar = True
 
   def names(self, train: Iterable[str]) -> list[str]:
-    return sorted({n for s in train for n in parts(s) or ()}, key=_by_value)
+    return sorted({n for s in train for n in parts(s) or ()}, key=by_value)
 
   def values(self, strings, names):
     index_of = {name: index for index, name in enumerate(names)}
@@ -175,19 +180,20 @@ class Numbers(Labels):
 
   def values(self, strings, names):
     numbers = np.array([_number(string) for string in strings])
-    # Too large for float32 is no number that a model learns.
-    is_known = abs(numbers) <= np.finfo(np.float32).max
+    is_known = abs(numbers) < _TOO_LARGE
     return np.where(is_known, numbers, 0.0), is_known
 
   def facts(self, names, values):
-    mean, std = float(values.mean()), float(values.std()) or 1.0
+    # The deviation of equal numbers is not 0 where their mean is rounded.
+    mean, std = float(values.mean()), float(values.std())
+    std = std if np.ptp(values) > 0 else 1.0
     return LabelFacts(tuple(names), len(values), mean=mean, std=std)
 
   def learned(self, values, facts):
     return ((values - facts.mean) / facts.std).astype(np.float32)
 
   def allowed(self, names):
-    return 'a number below 3e38'
+    return f'a finite number, absolute value below {_TOO_LARGE:.0e}'
 
 
 CLASSES = Classes()
@@ -267,13 +273,17 @@ def first(words: Iterable[str]) -> str:
 
 
 def _number(string: str) -> float:
+  """The number of a string, or NaN."""
+  # Python reads 1_000, and the digits of all scripts.
+  if '_' in string or not string.isascii():
+    return math.nan
   try:
     return float(string)
   except ValueError:
     return math.nan
 
 
-def _by_value(label: str) -> tuple[float, str]:
+def by_value(label: str) -> tuple[float, str]:
   """A key that sorts numbers by value, before other labels."""
-  is_number = re.fullmatch(r'[+-]?\d+(\.\d+)?', label)
-  return (float(label) if is_number else math.inf, label)
+  number = _number(label)
+  return (number if math.isfinite(number) else math.inf, label)

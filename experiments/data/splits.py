@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from experiments.data.labels import by_value
 from experiments.data.rows import Rows, distinct
 
 # What stays on one side: equal texts, or a sentence and its phrases.
@@ -96,7 +97,9 @@ def _groups(rows, chosen, seed, grouping):
     group_of, first = distinct(named)
     label_of = label_of[named[first]]
   rng = np.random.default_rng(seed)
-  by_name = sorted(range(len(rows.names)), key=rows.names.__getitem__)
+  by_name = sorted(
+    range(len(rows.names)), key=lambda i: by_value(rows.names[i])
+  )
   # The place of each group's label among the sorted ones.
   rank = np.argsort(by_name)[label_of] if len(label_of) else label_of
   groups = np.argsort(rank, kind='stable')

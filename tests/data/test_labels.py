@@ -9,6 +9,7 @@ from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.labels import Classes, LabelFacts, Numbers, Sets
 from experiments.learning.regression import Regression
+from experiments.learning.tasks import Targets
 from experiments.settings.settings import from_config
 
 TEXTS = [
@@ -100,13 +101,16 @@ def test_labels_of_a_set_are_renamed_one_by_one(data):
       ['text\tlabel', 'a\t1.5', 'b\tmuch'],
       Numbers(),
       {'task': 'regression'},
-      "row 2: label 'much' is not a number.*unknown_labels='drop'",
+      "row 2: label 'much' is not a finite number.*unknown_labels='drop'",
     ),
-    (
-      ['text\tlabel', 'a\t1.5', 'b\t1e39'],
-      Numbers(),
-      {'task': 'regression'},
-      "row 2: label '1e39' is not a number below",
+    *(
+      (
+        ['text\tlabel', 'a\t1.5', f'b\t{number}'],
+        Numbers(),
+        {'task': 'regression'},
+        f"row 2: label '{number}' is not a finite number, .* below 1e[+]15;",
+      )
+      for number in ('1e15', '-2e24', 'inf', '1_000', '\uff11')
     ),
     (
       ['text\tlabel', 'a\t1', 'b\t2'],
@@ -171,6 +175,25 @@ def test_large_numbers_that_differ_little_differ_when_they_are_learned(data):
   assert task.answer(learned[1:2]) == (100_000_001.0, None)
   scores = task.scores((learned, learned[:, None]), learned[::-1])
   assert scores['rmse'] == pytest.approx(8**0.5)
+
+
+def test_the_largest_numbers_have_finite_losses():
+  values, _ = Numbers().values(['0', '9e14', '-9e14'], ['value'])
+  task = Regression(facts=Numbers().facts(['value'], values))
+  ones = np.ones(3, np.float32)
+  targets = Targets(ones, ones, Numbers().learned(values, task.facts), ones)
+  loss, squares = task.losses(-2 * targets.labels[:, None], targets)
+  assert np.isfinite([loss.sum(), squares.sum()]).all()
+
+
+def test_equal_numbers_have_a_deviation_of_one():
+  assert Numbers().facts(['value'], np.full(7, 0.1)).std == 1
+
+
+def test_names_are_sorted_by_value_however_numbers_are_written():
+  names = ['b', '1e5', '10', 'nan', '.5', '-1', '1e1', '2_0']
+  in_order = ['-1', '.5', '10', '1e1', '1e5', '2_0', 'b', 'nan']
+  assert Classes().names(names) == in_order
 
 
 def test_what_is_known_of_labels_is_the_same_from_a_workdir(data, tmp_path):

@@ -127,6 +127,12 @@ def test_folds_are_disjoint_whole_stratified_and_as_large_as_each_other(
     assert max(counts) - min(counts) <= 1
 
 
+def test_folds_of_numbers_are_those_of_their_values():
+  rows = [Row(f'text {n}', str(n), 'f', n) for n in (9, 10, 1, 100, 5, 20)]
+  _, part = fold(rows, 3, 0, 0)
+  assert sorted(int(row.label) for row in part) == [1, 10]
+
+
 PHRASES = [
   'a fine film', 'the plot is thin', 'fine', 'plot is',
   'a fine film , with wit',
