@@ -88,7 +88,9 @@ class Csv(_Text):
     header: whether the first row is a header; otherwise columns are 0, 1 and
       so on.
     escaped: whether a quote in a quoted field has a backslash before it, as
-      Spark and MySQL write it; otherwise it is doubled.
+      Spark and MySQL write it; otherwise it is doubled. So has a backslash, a
+      line feed and, with quoted=False, a delimiter. A backslash before anything
+      else is text.
   """
 
   delimiter: str = 'comma'
@@ -107,8 +109,11 @@ class Csv(_Text):
     quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
     mark = DELIMITERS.get(self.delimiter, self.delimiter)
     names: list[str] = []
+    source = self._without_hint(text, mark)
+    if self.escaped:
+      source = _doubled(source, '\\\n' + ('"' if self.quoted else mark))
     lines = csv.reader(
-      self._without_hint(text, mark),
+      source,
       delimiter=mark,
       quoting=quoting,
       escapechar='\\' if self.escaped else None,
@@ -179,6 +184,16 @@ class Csv(_Text):
       number = str(index) if str(index) not in names else f'column {index}'
       unique.append(name if name and name not in unique else number)
     return unique
+
+
+def _doubled(lines: Iterable[str], escaped: str) -> Iterator[str]:
+  """Lines in which a backslash before none of these characters is two.
+
+  The library takes one before any character for an escape.
+  """
+  escape = re.compile(rf'\\([{re.escape(escaped)}]?)')
+  for line in lines:
+    yield escape.sub(lambda match: match[0] if match[1] else r'\\', line)
 
 
 @dataclasses.dataclass(frozen=True)

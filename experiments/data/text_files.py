@@ -147,6 +147,10 @@ class Text(Dataset):
     label.
     """
     labels = None
+    if cells[0] == labels_lib.NULL:
+      raise ValueError(
+        f'the label is {cells[0]}, the null of MySQL; correct or remove the row'
+      )
     if self.label_columns:
       labels = labels_lib.marked(self.label_columns, cells)
     elif isinstance(cells[0], labels_lib.Listed):

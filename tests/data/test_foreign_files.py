@@ -115,6 +115,39 @@ def test_a_backslash_may_escape_a_quote(read):
     read(content)
 
 
+BACKSLASHES = [
+  (r'C:\new\table', r'C:\new\table'), (r'\N', r'\N'), ('\\\\', '\\'),
+  ('a\\\nb', 'a\nb'), (r'\\\\new', r'\\new'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ('written', 'text'), [*BACKSLASHES, (r'\\\"', r'\"'), ('\\,', '\\,')]
+)
+def test_a_backslash_before_anything_else_is_text(written, text, read):
+  rows = read(f'text,label\n"{written}",a\n', format='csv(escaped=True)')
+  assert rows == [(text, 'a')]
+
+
+@pytest.mark.parametrize(
+  ('written', 'text'), [*BACKSLASHES, ('a\\\tb', 'a\tb'), ('\\"', '\\"')]
+)
+def test_a_backslash_may_escape_a_tab_where_no_quotes_do(written, text, read):
+  rows = read(f'text\tlabel\n{written}\ta\n', format='tsv(escaped=True)')
+  assert rows == [(text, 'a')]
+
+
+@pytest.mark.parametrize(
+  ('format', 'options'),
+  [
+    ('csv(escaped=True)', {}), ('csv', {}), ('csv', {'label_separator': ';'}),
+  ],
+)  # fmt: skip
+def test_a_null_of_mysql_is_no_label(format, options, read):
+  with pytest.raises(UserError, match=r'row 1: the label is \\N, the null'):
+    read('text,label\na,\\N\n', format=format, **options)
+
+
 def test_a_label_of_which_no_level_is_left_is_empty(read):
   said = "row 1: the label ':x' is empty at .*label_depth = 1"
   with pytest.raises(UserError, match=said):
