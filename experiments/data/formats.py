@@ -57,6 +57,8 @@ def decompressed(file: BinaryIO, path: str) -> Any:
 class _Text(Format):
   """A format of text; `parse` has its records."""
 
+  # Whether HTML is a text.
+  may_be_page: ClassVar[bool] = False
   # Lines end with LF or CR LF.
   newline: ClassVar[str] = '\n'
 
@@ -64,7 +66,7 @@ class _Text(Format):
     file = file if hasattr(file, 'peek') else io.BufferedReader(file)
     with io.TextIOWrapper(
       file,
-      encoding=first_bytes.codec(file, encoding),
+      encoding=first_bytes.codec(file, encoding, self.may_be_page),
       # Goes on after most errors, so that their row is known.
       errors='surrogateescape',
       newline=self.newline,
@@ -382,6 +384,7 @@ class ClassFolders(_Text):
   """A folder with a folder for each class, and a file for each text."""
 
   has_columns = False
+  may_be_page = True
 
   def files(self, name, directory, key, is_labelled) -> Files:
     """The files of class folders or, without labels, of the folders named.

@@ -90,6 +90,16 @@ def test_a_byte_order_mark_is_no_part_of_the_first_cell(format, name, read):
     (bz2.compress(CSV.encode()), r'bzip2.*\.bz2'),
     (lzma.compress(CSV.encode()), r'xz.*\.xz'),
     (b'PK\3\4\0\0', 'zip: unpack'),
+    (b'PK\3\4' + bytes(26) + b'a.csv', 'zip: unpack'),
+    (b'PK\3\4' + bytes(26) + b'[Content_Types].xml', 'Excel.*as CSV'),
+    (b'PK\3\4' + bytes(26) + b'xl/workbook.xml', 'Excel.*as CSV'),
+    (b'\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0', 'old office file: .*as CSV'),
+    (b'PAR1\x15', 'Parquet: .*text.format to parquet'),
+    (b'SQLite format 3\0', 'SQLite: .*as CSV'),
+    (b'%PDF-1.7', 'PDF: extract'),
+    (b'\n<!DOCTYPE html>', 'HTML: download'),
+    (b'version https://git-lfs.github.com/spec/v1', 'Git LFS.*git lfs pull'),
+    (b'a.csv'.ljust(257, b'\0') + b'ustar\x0000', 'tar: unpack'),
   ],
 )
 @pytest.mark.parametrize('format', ['csv', 'lines'])
@@ -99,6 +109,13 @@ def test_what_is_no_such_text_is_named_by_its_first_bytes(
   said = f'row 1: the file begins with .*{message}'
   with pytest.raises(UserError, match=said):
     read(content, format=format, encoding='latin-1')
+
+
+def test_a_page_of_a_class_folder_is_a_text(read, tmp_path):
+  (tmp_path / 't' / 'home').mkdir(parents=True)
+  (tmp_path / 't' / 'home' / '1').write_text('<html>hello')
+  rows = read(format='class_folders', train=('t',))
+  assert rows == [('<html>hello', 'home')]
 
 
 def test_a_hint_of_the_delimiter_is_no_row(read):

@@ -325,6 +325,13 @@ def test_compressed_files_are_read_and_cut_ones_refused(
     read(tmp_path, format, data[:-1], options)
 
 
+@pytest.mark.parametrize('ending', formats.COMPRESSED)
+def test_an_archive_in_a_compressed_file_is_no_text(ending, tmp_path):
+  archive = COMPRESS[ending](b'a.csv'.ljust(257, b'\0') + b'ustar\x0000')
+  with pytest.raises(UserError, match=r'row 1: .*, as tar: unpack it'):
+    read(tmp_path, 'lines', archive, {'train': (f'a.tar{ending}',)})
+
+
 ENDLESS = {
   'tsv': '{text}\t{n}\n', 'lines': '{n} {text}\n',
   'json': '{{"text": "{text}", "label": {n}}}\n',
