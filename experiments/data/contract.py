@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, nearest
 
 SPLITS = ('train', 'validation', 'test')
 # (label or None, path) of each file.
@@ -67,6 +67,14 @@ class InvalidRow(ValueError):
   def __init__(self, reason: str, column: str = ''):
     super().__init__(reason)
     self.column = column
+
+
+def no_column(column: str, names: Iterable[str]) -> str:
+  """The beginning of a message: what there is in place of a column."""
+  names = [*names]
+  # A table of another delimiter has one.
+  near = nearest(column, names) if len(names) > 1 else ''
+  return f'no column {column!r} in {ascii(names)[:200]}{near or ";"}'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,7 @@ from experiments.data.contract import (
   Format,
   InvalidRow,
   matched,
+  no_column,
   paths,
 )
 
@@ -174,11 +175,12 @@ class Csv(_Text):
     names = first if self.header else list(map(str, range(len(first))))
     for column in columns:
       if names.count(column) != 1:
-        count = 'two columns' if column in names else 'no column'
+        wrong = no_column(column, names)
+        if column in names:
+          wrong = f'two columns {column!r} in {ascii(names)[:200]};'
         header = ' (header=False if there is no header)' * self.header
         raise InvalidRow(
-          f'{count} {column!r} in {ascii(sorted(names))[:200]}; change '
-          f'config.data.text.format{header} or encoding, or',
+          f'{wrong} change config.data.text.format{header} or encoding, or',
           column,
         )
     unique: list[str] = []

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from experiments.command.errors import UserError
 from experiments.command.log import warn
-from experiments.data.contract import InvalidRow
+from experiments.data.contract import InvalidRow, no_column
 from experiments.data.formats import Csv, decompressed
 from experiments.data.labels import Listed
 
@@ -91,9 +91,7 @@ def refusal(error: Exception, options, path: str, number: int) -> UserError:
 def _string(record: dict, name: str, options, answered: bool) -> str:
   if name not in record:
     raise InvalidRow(
-      f'no column {name!r} in {_shown(sorted(record))}; correct or remove the '
-      'row, or change',
-      name,
+      f'{no_column(name, record)} correct or remove the row, or change', name
     )
   value = record[name]
   if isinstance(value, list) and name not in options.text_columns:

@@ -199,7 +199,8 @@ BROKEN = {
   ),
   'no column': (
     'tsv', 'txt\tlabel\n', {},
-    r" row 1: no column 'text' in \['label', 'txt'\].*text_columns.*",
+    r" row 1: no column 'text' in \['txt', 'label'\]; did you mean txt\? .*"
+    'text_columns',
   ),
   'two columns': (
     'tsv', 'text\tlabel\ttext', {},
@@ -227,6 +228,10 @@ BROKEN = {
   'an array without a comma': (
     'json', '[{"text": "a", "label": 1} {"text": "b", "label": 2}]', {},
     ' row 1' + UNREADABLE,
+  ),
+  'a column of another case': (
+    'json', '{"text": "a", "Label": 1}', {},
+    r" row 1: no column 'label' in \['text', 'Label'\]; .* Label\? .*",
   ),
   'an empty object': (
     'json', OBJECTS + '{}', {}, r" row 3: no column 'text' in \[\]" + '; .*'
@@ -264,7 +269,7 @@ BROKEN = {
   },
   'no column of Parquet': (
     'parquet', parquet(['a']), {},
-    r" row 1: no column 'label' in \['other', 'text'\]; .*",
+    r" row 1: no column 'label' in \['other', 'text'\]; correct.*",
   ),
   **{
     f'no archive in {ending}': (
