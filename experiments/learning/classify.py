@@ -79,7 +79,9 @@ class Classify(TextTask):
     truth = labels[:, None] == np.arange(count)
     # Of more than two classes it depends on the temperature, which scores of
     # training do not have.
-    likely = _log_softmax(logits * self.temperature)
+    likely = logits.astype(np.float64) * self.temperature
+    # In float32, all texts that are almost sure would be equal.
+    likely = _log_softmax(likely)
     return scores_lib.scores(losses, confusion) | {
       'auroc': scores_lib.auroc(likely, truth)
     }

@@ -233,6 +233,12 @@ def test_a_number_that_is_not_finite_is_an_answer():
   assert np.isnan(Regression().answer(np.array([np.nan]))[0])
 
 
+def test_texts_that_are_almost_sure_are_not_equal():
+  logits = np.array([[20, 0], [25, 0]], np.float32)
+  scores = Classify().scores((np.zeros(2), logits), np.array([1, 0]))
+  assert scores['auroc'] == 1
+
+
 def test_of_one_class_no_auroc_is_defined():
   logits = np.random.default_rng(0).normal(size=(9, 2))
   scores = Classify().scores((np.ones(9), logits), np.ones(9, np.int32))
