@@ -56,10 +56,9 @@ def codec(file: Any, encoding: str, may_be_page: bool) -> str:
         f'the file begins with {mark!r}, the mark of {of_mark.upper()}: '
         f'change config.data.text.encoding to {of_mark}'
       )
-  is_wide = name.startswith(('utf-16', 'utf-32'))
-  known = (
-    _BINARY | ({} if may_be_page else _PAGE) | ({} if is_wide else _UTF_16)
-  )
+  known = _BINARY if may_be_page else _BINARY | _PAGE
+  if not name.startswith(('utf-16', 'utf-32')):
+    known = known | _UTF_16
   for begin, what in known.items():
     if re.match(begin, first, re.DOTALL):
       raise InvalidRow(f'the file begins with {first[:8]!r}, as {what}')
