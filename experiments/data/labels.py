@@ -220,6 +220,15 @@ def joined(labels: Iterable[str]) -> str:
   return json.dumps(sorted(set(labels)), ensure_ascii=False)
 
 
+def check_is_unquoted(text: str) -> None:
+  """ValueError for quotes after white space, which quote nothing in a CSV."""
+  if re.fullmatch(r'\s+".*"\s*', text, re.DOTALL):
+    raise ValueError(
+      f'the label {text!r:.200} has white space before its quotes, which are '
+      'part of it then; write no space after a delimiter'
+    )
+
+
 def is_joined(string: str) -> bool:
   """Whether `joined` has written it."""
   labels = parts(string)

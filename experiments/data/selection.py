@@ -115,7 +115,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   if source.is_stream:
     # Its pieces are often blank, or equal.
     return Selection(labelled, facts, of_tail(rows, labelled))
-  lines = dropped + problems(rows, labelled)
+  lines = dropped + problems(rows, labelled) + alike(labels)
   if isinstance(reader, Classes):
     of_splits = {
       split: values[rows.labels[labelled[split]]] for split in SPLITS
@@ -193,6 +193,19 @@ def missing(values: dict[str, np.ndarray], classes: list[str]) -> list[str]:
         f'({first(repr(classes[index]) for index in absent)})'
       )
   return lines
+
+
+def alike(names: list[str]) -> list[str]:
+  """A message about names that differ by the white space around them."""
+  seen: dict[str, str] = {}
+  for name in names:
+    other = seen.setdefault(name.strip(), name)
+    if other != name:
+      return [
+        f'labels {other!r} and {name!r} differ by white space only; correct '
+        'the files, or give both one name in config.data.text.labels'
+      ]
+  return []
 
 
 def known(

@@ -156,6 +156,7 @@ class Text(Dataset):
     elif isinstance(cells[0], labels_lib.Listed):
       labels = labels_lib.parts(cells[0])
     else:
+      labels_lib.check_is_unquoted(cells[0])
       labels_lib.check_is_no_list(cells[0], self.label_separator != '')
       if self.label_separator:
         labels = labels_lib.separated(cells[0], self.label_separator)

@@ -289,6 +289,12 @@ def test_what_is_probably_wrong_is_said_with_counts_and_rows(name):
   assert selection.problems(rows, rows.splits()) == messages
 
 
+def test_two_labels_that_differ_by_white_space_are_named():
+  (line,) = selection.alike(['a', 'b', 'b ', ' a', 'a b'])
+  assert line.startswith("labels 'b' and 'b ' differ by white space only")
+  assert selection.alike(['a', 'b']) == []
+
+
 def test_classes_without_texts_are_named():
   values = {'train': np.array([0, 1, 1]), 'test': np.array([1])}
   assert selection.missing(values, ['billing', 'bug', 'late']) == [

@@ -132,6 +132,12 @@ def test_a_backslash_may_escape_a_quote(read):
     read(content)
 
 
+@pytest.mark.parametrize('options', [{}, {'label_separator': ';'}])
+def test_a_space_before_the_quotes_of_a_label_is_named(options, read):
+  with pytest.raises(UserError, match=r"row 1: the label ' \"x\"' has white"):
+    read('text,label\n"a, b", "x"\n', **options)
+
+
 BACKSLASHES = [
   (r'C:\new\table', r'C:\new\table'), (r'\N', r'\N'), ('\\\\', '\\'),
   ('a\\\nb', 'a\nb'), (r'\\\\new', r'\\new'),
