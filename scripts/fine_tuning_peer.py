@@ -24,7 +24,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from experiments.command import provenance
-from experiments.data import rows, selection
+from experiments.data import loading, rows
 from experiments.settings.settings import from_config
 from experiments.sweeps.comparison import interval
 
@@ -39,9 +39,7 @@ SEEDS = range(3)
 def splits(settings) -> dict[str, tuple[list, np.ndarray]]:
   """Texts, or pairs of them, and labels, by split."""
   data, reader = settings.data, settings.task.entry.labels
-  source = data.dataset()
-  read = rows.gather(source.read(data.dir, data.seed))
-  chosen = selection.select(read, source, data, reader)
+  source, read, _, _, chosen = loading.selected(data, reader)
   texts = np.array([text for part in read.stream() for text in part], object)
   if source.has_pairs:
     texts = np.array([tuple(rows.parted(text)) for text in texts], object)

@@ -23,7 +23,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.multiclass import OneVsRestClassifier
 
 from experiments.command import provenance
-from experiments.data import rows, selection, splits
+from experiments.data import loading, rows, splits
 from experiments.data.labels import LabelFacts, Numbers, Sets
 from experiments.settings.settings import from_config
 from experiments.sweeps.comparison import interval
@@ -48,9 +48,8 @@ def fitted(reader, c, inputs, values):
 
 def measure(data, task, metric):
   """C and the scores on test, of DataSettings and the call of a task."""
-  source, reader = data.dataset(), task.entry.labels
-  read = rows.gather(source.read(data.dir, data.seed))
-  chosen = selection.select(read, source, data, reader)
+  reader = task.entry.labels
+  source, read, _, _, chosen = loading.selected(data, reader)
   texts = np.array([text for part in read.stream() for text in part], object)
   values = reader.values(read.names, chosen.facts['labels'])[0][read.labels]
   task = task.make(facts=LabelFacts.of(chosen.facts))

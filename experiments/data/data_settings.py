@@ -15,6 +15,9 @@ from experiments.data.vocabularies import VOCABULARIES
 
 SOURCES = Table(datasets.DATASETS, Dataset)
 _VOCABULARIES = Table(VOCABULARIES, Tokenization)
+_GROUPING = schema.Limit(
+  f'{", ".join(map(repr, GROUPINGS))} or the name of a column', bool
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +42,8 @@ class DataSettings:
       is test, at least 2; 0: none.
     fold: which fold is test, from 0.
     split_by: what is never split between train, validation and test: 'text',
-      equal texts; 'sentence', also a sentence and its phrases.
+      equal texts; 'sentence', also a sentence and its phrases; or the name of a
+      column, rows with the same value.
     num_buckets: number of lengths that batches are padded to.
     vocabulary: how texts are split into tokens.
   """
@@ -53,7 +57,7 @@ class DataSettings:
   test_fraction: float = schema.field(0.0, schema.SHARE)
   num_folds: int = schema.field(0, schema.at_least(0))
   fold: int = schema.field(0, schema.at_least(0))
-  split_by: str = schema.field('text', schema.one_of(GROUPINGS))
+  split_by: str = schema.field('text', _GROUPING)
   num_buckets: int = schema.field(2, schema.POSITIVE)
   vocabulary: Call = schema.choice('word', _VOCABULARIES)
 
@@ -61,6 +65,11 @@ class DataSettings:
     """The data set; one that reads files has the options of `text`."""
     is_text = issubclass(self.source.entry, Text)
     return self.source.make(**(vars(self.text) if is_text else {}))
+
+  @property
+  def group_column(self) -> str:
+    """The column of the groups that are never split; '' if it is none."""
+    return '' if self.split_by in GROUPINGS else self.split_by
 
   @property
   def is_stream(self) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log, withheld
-from experiments.data import encoding, selection, streams
+from experiments.data import encoding, groups, selection, streams
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.contract import Dataset
@@ -106,7 +106,7 @@ def load(
     tokenizer: that of a new run, with [SEP] for pairs; None: it has its own.
     labels: how the task reads them; None: it does not.
   """
-  source, rows, key, store, chosen = _selected(settings, labels)
+  source, rows, key, store, chosen = selected(settings, labels)
   reader = labels or Labels()
   # Else its data is fixed.
   is_new = not (workdir and os.path.exists(os.path.join(workdir, 'data.json')))
@@ -121,6 +121,8 @@ def load(
   arrays = encoding.tokens(store, key, rows, tokenizer, settings, has_words)
   if is_new:
     _warn([*rows.warnings, *chosen.problems], arrays, chosen.splits)
+    for said in groups.balance(rows, chosen.splits, settings.group_column):
+      log(said)
   files = {
     'tokenizer.json': tokenizer.to_str(pretty=True),
     'data.json': json.dumps(chosen.facts, indent=2),
@@ -144,7 +146,7 @@ def check_unchanged(
     # It is generated, or of the hub.
     return
   try:
-    facts = _selected(settings, labels)[-1].facts
+    facts = selected(settings, labels)[-1].facts
   except UserError as error:
     log(
       'WARNING: nobody knows whether the data is that of the result, since it '
@@ -155,11 +157,16 @@ def check_unchanged(
     selection.check_facts(workdir, facts)
 
 
-def _selected(settings: DataSettings, labels: Labels | None):
-  """(data set, rows, what they depend on, store, Selection) of settings."""
+def selected(settings: DataSettings, labels: Labels | None):
+  """(data set, rows, what they depend on, store, Selection) of settings.
+
+  A UserError says what is invalid.
+  """
   source = settings.dataset()
   with settings.source.checked():
-    rows, key, store = _read(source, settings.dir, settings.seed)
+    rows, key, store = _read(
+      source, settings.dir, settings.seed, column=settings.group_column
+    )
   reader = labels or Labels()
   chosen = selection.stored(store, key, rows, source, settings, reader)
   return source, rows, key, store, chosen
@@ -223,9 +230,12 @@ def load_file(
 
 
 def _read(
-  source: Dataset, directory: str, seed: int, *files: Any
+  source: Dataset, directory: str, seed: int, *files: Any, column: str = ''
 ) -> tuple[Rows, Any, Store]:
-  """(the rows of a data set, what they depend on, where they are stored)."""
+  """(the rows of a data set, what they depend on, where they are stored).
+
+  With a column, the rows have the groups of it.
+  """
   # Data that a program makes is made again as fast as it is read. A class that
   # inherits its key may read otherwise.
   key_of = vars(type(source)).get('key')
@@ -243,6 +253,9 @@ def _read(
     with withheld() as warnings:
       yield from rows_lib.chunks(checked, directory)
     yield {'warnings': packed(warnings)}
+
+  def unchanged(arrays: Iterator[Arrays]) -> Iterator[Arrays]:
+    yield from arrays
     if key_now() != key:
       raise UserError(
         f'a file in {directory} has changed while it was read; run the same '
@@ -250,7 +263,16 @@ def _read(
       )
 
   key = key_now()
-  return rows_lib.of(store.arrays('rows', key, make), directory), key, store
+  arrays = store.arrays('rows', key, lambda: unchanged(make()))
+  rows = rows_lib.of(arrays, directory)
+  if column and isinstance(source, Text):
+
+    def grouped() -> Iterator[Arrays]:
+      return unchanged(groups.read(source, directory, column, rows))
+
+    arrays = store.arrays('groups', [key, column], grouped)
+    rows = dataclasses.replace(rows, **arrays)
+  return rows, key, store
 
 
 def _warn(problems: list[str], arrays: Arrays, splits: Splits) -> None:

@@ -123,6 +123,10 @@ def _scalar(value, name: str, options, answered: bool) -> str:
 
 
 def _key(column: str, options) -> str:
+  if column not in (
+    *options.text_columns, options.label_column, *options.label_columns
+  ):  # fmt: skip
+    return 'config.data.split_by'
   is_text = column in options.text_columns
   labels = 'label_columns' if options.label_columns else 'label_column'
   return f'config.data.text.{"text_columns" if is_text else labels}'

@@ -57,6 +57,7 @@ class Rows:
     counts: number of rows of each split that has files.
     directory: folder of the files now.
     warnings: about how the files were read.
+    groups: int32 (rows,), of config.data.split_by, where it is a column.
   """
 
   texts: np.ndarray
@@ -70,6 +71,9 @@ class Rows:
   counts: dict[str, int]
   directory: str = ''
   warnings: tuple[str, ...] = ()
+  groups: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.zeros(0, np.int32)
+  )
 
   def __len__(self) -> int:
     return len(self.labels)

@@ -150,6 +150,10 @@ def problems(rows: Rows, splits: dict[str, np.ndarray]) -> list[str]:
     text = f'{split} texts also in {other} (equal but for case and space)'
     is_seen = np.isin(rows.hashes[splits[split]], rows.hashes[splits[other]])
     doubts.append((text, split, is_seen & ~is_blank[split]))
+    if len(rows.groups):
+      text = f'{split} texts of groups that are also in {other}'
+      groups = rows.groups[splits[split]], rows.groups[splits[other]]
+      doubts.append((text, split, np.isin(*groups)))
   lines = []
   for text, split, is_doubted in doubts:
     if is_doubted.any():

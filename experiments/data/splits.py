@@ -3,7 +3,8 @@
 Both are stratified by label and drawn by seed, but for folds of labels that
 occur once each, such as numbers: these are those of the sorted labels. What
 belongs together stays together: equal texts, whatever their case and white
-space, or all texts of one sentence. Parts are row indices.
+space, or all texts of one sentence. Groups of a column are split as
+`groups.parted` says. Parts are row indices.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from experiments.data import groups as groups_lib
 from experiments.data.labels import by_value
 from experiments.data.rows import Rows, distinct
 
-# What stays on one side: equal texts, or a sentence and its phrases.
+# What stays on one side: equal texts, or a sentence and its phrases. Any other
+# name is a column, of which all rows with one value stay together.
 GROUPINGS = ('text', 'sentence')
 # Words of the longest sentence.
 _LONGEST = 100
@@ -34,6 +37,10 @@ def hold_out(
   Each label has its share, rounded up or down so that all have it together: by
   the largest remainders, which are drawn where they are equal.
   """
+  if grouping not in GROUPINGS:
+    shares = np.array([1 - fraction, fraction])
+    part_of = groups_lib.parted(rows, chosen, shares, seed)
+    return chosen[part_of == 0], chosen[part_of == 1]
   group_of, shuffled, rng = _groups(rows, chosen, seed, grouping)
   sizes = np.array([len(groups) for groups in shuffled])
   shares = fraction * sizes
@@ -72,6 +79,10 @@ def fold(
 
   Folds are disjoint, have all rows together, and as many groups, or one more.
   """
+  if grouping not in GROUPINGS:
+    shares = np.full(num_folds, 1 / num_folds)
+    part_of = groups_lib.parted(rows, chosen, shares, seed)
+    return chosen[part_of != index], chosen[part_of == index]
   group_of, shuffled, _ = _groups(rows, chosen, seed, grouping)
   held_out, seen = [], 0
   for groups in shuffled:

@@ -181,6 +181,17 @@ def _check_folds(data, require) -> None:
     f'0 for config.data.source = {data.source.name!r}, which has no folds',
   )
   require(
+    not data.group_column
+    or (
+      issubclass(source, Text)
+      and not source.is_stream
+      and data.text.format.entry.has_columns
+    ),
+    'data.split_by',
+    "'text' or 'sentence' for data without columns: config.data.source = "
+    f'{data.source}, config.data.text.format = {data.text.format}',
+  )
+  require(
     data.fold < max(data.num_folds, 1),
     'data.fold',
     f'less than config.data.num_folds = {data.num_folds}'

@@ -235,7 +235,7 @@ def test_classes_are_those_of_train_before_parts_are_held_out(tmp_path):
       {'source': 'word_order', 'dir': '', 'num_folds': 5},
       'num_folds = 5 must be 0 for',
     ),
-    ({'split_by': 'word'}, "data.split_by = 'word' must be one of"),
+    ({'split_by': ''}, "data.split_by = '' must be 'text', 'sentence' or"),
   ],
 )
 def test_wrong_folds_are_one_line(data, said, tmp_path):

@@ -1,0 +1,146 @@
+"""Groups of rows, such as those of an author, which no two splits share.
+
+The rows of a group have the same value in a column of the files.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from experiments.command.errors import UserError
+from experiments.command.log import withheld
+from experiments.data import readers
+from experiments.data.labels import Listed
+from experiments.data.rows import Rows, distinct
+from experiments.data.store import Arrays
+from experiments.data.text_files import Text
+
+# Rows that are read at once.
+_CHUNK = 10_000
+
+
+def read(
+  source: Text, directory: str, column: str, rows: Rows
+) -> Iterator[Arrays]:
+  """Yields `groups`, int32, the group of each of the rows, in their order.
+
+  A UserError says which row has none, or that the rows are not those of the
+  files.
+  """
+  index: dict[str, int] = {}
+  seen = 0
+  # They were said of the texts.
+  with withheld():
+    values = _values(source, directory, column)
+    while chunk := list(itertools.islice(values, _CHUNK)):
+      numbers, names = zip(*chunk, strict=True)
+      if not np.array_equal(rows.numbers[seen : seen + len(chunk)], numbers):
+        break
+      seen += len(chunk)
+      ids = [index.setdefault(name, len(index)) for name in names]
+      yield {'groups': np.array(ids, np.int32)}
+  if seen != len(rows):
+    raise UserError(
+      f'config.data.split_by = {column!r} needs the rows of the files as they '
+      f"are, and {type(source).__name__} reads others; write 'text' or "
+      "'sentence'"
+    )
+
+
+def _values(source: Text, directory: str, column: str) -> Iterator:
+  """(number, value of the column) of each row of all files."""
+  for files in source.files(directory).values():
+    for _, path in files:
+      for number, cells, _ in readers.rows(source, path, [column]):
+        if cells is None:
+          continue
+        if not cells[0].strip() or isinstance(cells[0], Listed):
+          raise UserError(
+            f'{path} row {number}: column {column!r} is {cells[0]!a:.200}, and '
+            'each row must have one group; correct or remove the row, or '
+            'change config.data.split_by'
+          )
+        yield number, cells[0]
+
+
+def parted(
+  rows: Rows, chosen: np.ndarray, shares: np.ndarray, seed: int
+) -> np.ndarray:
+  """The part of each of the chosen rows: shares of them, of whole groups.
+
+  Each part has a group, and its share of rows but for the size of the largest
+  group. A group goes where it leaves the least sum over parts of the squared
+  differences from the share, of all rows and of those of each label. Larger
+  groups come first, in powers of two; the seed draws their order.
+
+  Raises:
+    UserError: there are fewer groups than parts.
+  """
+  group_of, first = distinct(rows.groups[chosen])
+  if len(first) < len(shares):
+    raise UserError(
+      f'{len(shares)} splits or folds of {len(chosen)} texts need as many '
+      f'groups, and the texts have {len(first)} of config.data.split_by; name '
+      'another column, or change config.data.test_fraction, '
+      'config.data.validation_fraction or config.data.num_folds'
+    )
+  sizes, width = np.bincount(group_of), len(rows.names)
+  largest = sizes.max()
+  # How many rows of each label a group has, one after another.
+  pairs, counts = np.unique(
+    group_of * width + rows.labels[chosen], return_counts=True
+  )
+  owner, labels = np.divmod(pairs, width)
+  bounds = np.searchsorted(owner, np.arange(len(sizes) + 1))
+  drawn = np.random.default_rng(seed).permutation(len(sizes))
+  order = np.lexsort((drawn, -np.frexp(sizes)[1]))
+  part_of, is_empty = np.empty(len(sizes), int), np.ones(len(shares), bool)
+  # Rows that each part lacks of its share of those so far.
+  lacks, by_label = np.zeros(len(shares)), np.zeros((len(shares), width))
+  for left, group in zip(range(len(sizes), 0, -1), order, strict=True):
+    at = slice(bounds[group], bounds[group + 1])
+    size, of_label = sizes[group], counts[at]
+    # So that what parts lack differs by the largest group at most.
+    may_take = lacks >= lacks.max() - (largest - size)
+    if left <= is_empty.sum():
+      may_take = is_empty
+    lacks += shares * size
+    lack = by_label[:, labels[at]] + shares[:, None] * of_label
+    gain = (2 * lack - of_label) * of_label
+    gain = (gain.sum(1) + (2 * lacks - size) * size) / shares
+    part = np.where(may_take, gain, -np.inf).argmax()
+    part_of[group], is_empty[part] = part, False
+    lacks[part] -= size
+    lack[part] -= of_label
+    by_label[:, labels[at]] = lack
+  return part_of[group_of]
+
+
+def balance(
+  rows: Rows, splits: dict[str, np.ndarray], column: str
+) -> list[str]:
+  """A message about how near the labels of what was split are to those of all.
+
+  There is none where the files have all splits, or the rows no groups.
+  """
+  given = rows.splits()['train']
+  counts = {
+    split: np.bincount(rows.labels[chosen], minlength=len(rows.names))
+    for split, chosen in splits.items()
+    if np.isin(chosen, given).all()
+  }
+  if not len(rows.groups) or len(counts) == 1:
+    return []
+  of_all = np.sum([*counts.values()], axis=0)
+  shares = np.array([of / of.sum() for of in counts.values()])
+  apart = abs(shares - of_all / of_all.sum())
+  part, label = np.unravel_index(apart.argmax(), apart.shape)
+  return [
+    f'config.data.split_by = {column!r}: {len(np.unique(rows.groups[given]))} '
+    'groups are split whole; the share of a label in a split differs from that '
+    f'in all by {apart.max():.3f} at most ({rows.names[label]!r} in '
+    f'{[*counts][part]})'
+  ]
