@@ -48,10 +48,6 @@ _OF_TRIALS = (
   'sweep', 'grid', 'trial_ids', 'dry_run', 'retry', 'engine', 'group_size',
   'ray_address', 'ray_resources',
 )  # fmt: skip
-# Flags that --dry_run, which neither trains nor reports, has no use for.
-_OF_TRAINING = (
-  'retry', 'engine', 'group_size', 'ray_address', 'ray_resources', 'output',
-)  # fmt: skip
 
 
 def _define(values) -> None:
@@ -125,8 +121,6 @@ def _print_plan(specs, counts) -> None:
 
 def main(values) -> None:
   """Plans, validates, trains and reports."""
-  if values.dry_run:
-    refuse(values, _OF_TRAINING, 'and --dry_run exclude one another')
   if values.engine in ('serial', 'processes'):
     reason = f'is for groups of trials, and --engine={values.engine} has none'
     refuse(values, ('group_size',), reason)

@@ -410,10 +410,6 @@ def test_a_dry_run_prints_trials_and_programs(tmp_path, arguments, sweep):
     ([], '--sweep or --grid is required'),
     (['--sweep=seeds', '--output='], 'is not the name of a file'),
     *(
-      (['--sweep=seeds', '--dry_run', flag], 'and --dry_run exclude')
-      for flag in ('--output=x', '--retry', '--engine=auto', '--group_size=2')
-    ),
-    *(
       (['--sweep=seeds', '--group_size=2', f'--engine={engine}'], engine)
       for engine in ('serial', 'processes')
     ),
@@ -455,7 +451,7 @@ def test_a_finished_sweep_needs_no_data(
     flags,
     [*flags, '--retry'],
     [workdir, '--report'],
-    [*arguments, workdir, '--dry_run'],
+    [*flags, '--dry_run'],
   ):
     code, printed, said = sweep(*given)
     assert code == 0, said
