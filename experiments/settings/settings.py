@@ -159,6 +159,8 @@ class TrainSettings:
       0: shard none.
     log_every: steps between lines with the means of training.
     eval_every: steps between evaluations on validation.
+    patience: evaluations without a better score than that of an earlier one,
+      by config.checkpoint.best_metric, after which training stops; 0: any.
     eval_batch_size: examples per batch of an evaluation.
     eval_lengths: lengths of windows in which a stream is evaluated, too:
       metrics bits_per_byte_LENGTH.
@@ -182,6 +184,7 @@ class TrainSettings:
   fsdp_min_size: int = field(0, at_least(0))
   log_every: int = field(100, POSITIVE)
   eval_every: int = field(500, POSITIVE)
+  patience: int = field(0, at_least(0))
   eval_batch_size: int = field(256, POSITIVE)
   eval_lengths: tuple = ()
   measures: tuple[Call, ...] = choice(

@@ -57,6 +57,15 @@ class Trial:
     measured = measured | {'learning_rate': rate}
     return {f'train/{name}': float(value) for name, value in measured.items()}
 
+  @property
+  def has_stopped(self) -> bool:
+    """Whether its patience has ended; others of its group may go on."""
+    return metrics.has_stopped(
+      self.checkpoints.scores,
+      self.settings.best,
+      self.settings.train.patience,
+    )
+
   def close(self, kind, error, trace) -> None:
     """Closes the curves, at the end of a `with` block."""
     del error, trace
@@ -100,6 +109,11 @@ class Group:
     sharding = self.program.state_sharding.eval_params
     return steps, self.program.join(trees, sharding)
 
+  @property
+  def has_stopped(self) -> bool:
+    """Whether no trial trains on: each has stopped or diverged."""
+    return all(t.has_stopped or t.diverged for t in self.trials)
+
   def keep_fits(self, steps: list[int | None], fits: list[dict]) -> None:
     """Writes what was chosen on validation for the best checkpoints.
 
@@ -138,6 +152,8 @@ class Group:
     evaluations = pending.get('evaluations', evaluations)
 
     def write(trial, measured, evaluation):
+      if trial.has_stopped:
+        return
       row = trial.row(step, measured)
       row |= {f'validation/{name}': value for name, value in evaluation.items()}
       rows.append(row)
@@ -174,6 +190,8 @@ class Group:
       self._keep_common()
 
     def save(trial, state, measured, is_finite):
+      if not is_finite and trial.has_stopped:
+        return
       if not is_finite:
         if trial.writer.last.get('step') != step:
           trial.writer.write(step, trial.row(step, measured))

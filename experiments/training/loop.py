@@ -189,6 +189,12 @@ def _loop(
   call(start, scores)
   ahead = RunAhead()
   for step in range(start + 1, every.steps + 1):
+    if group.has_stopped:
+      log(
+        f'stopped after step {step - 1}: config.train.patience = '
+        f'{every.patience} evaluations without a better score'
+      )
+      break
     batch = program.put_train([batch_of(step - 1) for batch_of in batches])
     state, measured = program.train_step(state, batch, group.hparams)
     ahead.add(measured)

@@ -155,22 +155,20 @@ def run_group(
           workdir.set_status(status, reason=str(error))
     raise
   return [
-    None if of_run is None else _result(workdir, of_run, program)
-    for (_, workdir), of_run in zip(opened, scores, strict=True)
+    None if of_run is None else _result(trial, of_run, program.num_parameters)
+    for trial, of_run in zip(group.trials, scores, strict=True)
   ]
 
 
 def _result(
-  workdir: Workdir, scores: dict, program: compiled.Program
+  trial: groups.Trial, scores: dict, num_parameters: int
 ) -> dict[str, Any]:
   """The result of a run that is done, which is then in its status."""
+  workdir = trial.workdir
   result = {'split': 'test', **scores, 'workdir': buckets.origin(workdir.path)}
   if changed := stored.say_changed(workdir.path):
     result['changed_while_training'] = changed
-  workdir.set_status(
-    'DONE',
-    program.settings.train.steps,
-    result=result,
-    parameters=program.num_parameters,
-  )
+  # A run ends with an evaluation.
+  last = max(trial.checkpoints.scores)
+  workdir.set_status('DONE', last, result=result, parameters=num_parameters)
   return result

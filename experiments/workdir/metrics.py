@@ -11,7 +11,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.command.errors import Diverged, UserError
@@ -157,6 +157,23 @@ def scores(
     for step, values in evaluations(path).items()
     if metric in values and step <= until
   }
+
+
+def has_stopped(
+  scores: Mapping[int, float | None], best: Callable, patience: int
+) -> bool:
+  """Whether the last `patience` scores are no better than one before them.
+
+  Args:
+    scores: of validation, by step; None where it was undefined.
+    best: max or min.
+    patience: 0: never.
+  """
+  top, count = None, 0
+  for _, score in sorted(scores.items()):
+    is_better = score is not None and (top is None or best(score, top) != top)
+    top, count = (score, 0) if is_better else (top, count + 1)
+  return 0 < patience <= count
 
 
 def evaluations(path: str) -> dict[int, dict[str, float | None]]:
