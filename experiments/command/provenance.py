@@ -33,6 +33,11 @@ def command() -> list[str]:
   return words[words.index('-m') + 1 :] if '-m' in words else words
 
 
+def work_for(words: list[str]) -> None:
+  """Makes `command` return these words, of which this process is a part."""
+  sys.orig_argv = [sys.executable, '-m', *words]
+
+
 def _is_checkout() -> bool:
   return os.path.exists(os.path.join(_ROOT, 'scripts', 'run.sh'))
 

@@ -12,6 +12,7 @@ import importlib
 import re
 from typing import Any
 
+from experiments.command import provenance
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
@@ -81,7 +82,7 @@ def _train_all(library, specs, group_size, cluster: Cluster, signals) -> None:
   for group in plan.groups(specs, size):
     if engines.unfinished(group):
       names = [spec.name for spec in group]
-      pending[task.remote(workdir, names)] = group
+      pending[task.remote(workdir, names, provenance.command())] = group
   while pending:
     done, _ = library.wait(list(pending), timeout=_POLL)
     for reference in done:
@@ -122,8 +123,9 @@ def _task(library, resources: dict[str, float]):
   )(_train)
 
 
-def _train(workdir: str, names: list[str]) -> None:
+def _train(workdir: str, names: list[str], command: list[str]) -> None:
   """A Ray task that trains some trials of a sweep."""
+  provenance.work_for(command)
   with buckets.staged(workdir, names) as path:
     specs = {spec.name: spec for spec in folder.read(path)}
     group = [specs[name] for name in names]

@@ -81,7 +81,8 @@ def _start(workdir: str) -> _Worker:
   here, there = multiprocessing.Pipe()
   # Forked, it would wait for locks of threads that it does not have.
   spawn = multiprocessing.get_context('spawn')
-  process = spawn.Process(target=_work, args=(workdir, there))
+  command = provenance.command()
+  process = spawn.Process(target=_work, args=(workdir, there, command))
   # Ctrl-C reaches all processes of a terminal; this one tells the others.
   blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
   try:
@@ -127,7 +128,7 @@ def _answer(worker: _Worker) -> str | Failed | None:
     return Failed(f'its process ended with exit code {code}') if code else None
 
 
-def _work(workdir: str, pipe: Any) -> None:
+def _work(workdir: str, pipe: Any, command: list[str]) -> None:
   """Trains the trials whose names come through the pipe, with one thread.
 
   Each has a log in its workdir. What is said of one that is not done goes back
@@ -135,6 +136,7 @@ def _work(workdir: str, pipe: Any) -> None:
   does the Failed with which the process ends after an exception.
   """
   os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+  provenance.work_for(command)
   # Read when jax makes its devices.
   os.environ['PJRT_NPROC'] = '1'
   signals = Signals()

@@ -110,6 +110,10 @@ def test_trials_at_once_are_those_of_one_after_another(start, tmp_path):
   assert process.returncode == 0, said
   assert said.count('is DONE') == 3
   assert len(said.splitlines()) < 20
+  for file in tmp_path.glob('sweep/trials/*/env.json'):
+    (attempt,) = json.loads(file.read_text())
+    # That of the sweep, and not of the process.
+    assert '--engine=processes' in attempt['command']
   serial = start(60, 'serial', 'serial')
   in_turn, said = serial.communicate(timeout=240)
   assert serial.returncode == 0, said
