@@ -7,6 +7,7 @@ train, and has a value for each string.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import itertools
 import json
@@ -23,6 +24,13 @@ from experiments.command.errors import UserError
 # of nothing, which may be a class.
 _STRINGS = re.compile(r'[\[({]\s*([\'"]).*\1,?\s*[\])}]', re.DOTALL)
 _NUMBERS = re.compile(r'\[[-+.,\s\d]*\]')
+# The value of config.data.text.label_separator for such lists, and their items:
+# strings, and numbers; of NumPy, with spaces alone between them.
+PRINTED = '[]'
+_ITEM = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+.\w]*\d[-+.\w]*"""
+_PRINTED = re.compile(
+  rf'[\[({{]\s*(?:(?:{_ITEM})(?:\s*,\s*|\s+|(?=[\])}}])))*[\])}}]'
+)
 # How MySQL and Hive write that there is no value.
 NULL = r'\N'
 # The sum of the squares of as many errors as a batch has texts is far below the
@@ -209,10 +217,23 @@ def check_is_no_list(text: str, has_separator: bool) -> None:
   """ValueError for a list that a program has printed into a string."""
   if _STRINGS.fullmatch(text) or (has_separator and _NUMBERS.fullmatch(text)):
     raise ValueError(
-      f'the label {text!r:.200} is a list as programs print it; write its '
-      'labels without quotes and brackets, with a character between them, '
-      'which is then config.data.text.label_separator'
+      f'the label {text!r:.200} is a list as programs print it; '
+      f'config.data.text.label_separator = {PRINTED!r} reads it'
     )
+
+
+def printed(text: str) -> list[str]:
+  """The labels of a list as programs print it: ['a', 'b'], ["a"], [0 27], [].
+
+  A ValueError says that it is none.
+  """
+  if not _PRINTED.fullmatch(text):
+    raise ValueError(
+      f'the label {text!r:.200} is no list of strings or numbers, as '
+      f'config.data.text.label_separator = {PRINTED!r} reads them; correct it'
+    )
+  items = re.findall(_ITEM, text)
+  return [ast.literal_eval(i) if i[0] in '\'"' else i for i in items]
 
 
 def joined(labels: Iterable[str]) -> str:

@@ -59,7 +59,8 @@ class Text(Dataset):
     label_columns: names of columns of 0 and 1 in place of label_column, one for
       each label that a text may have.
     label_separator: what separates the labels of a text that has any number of
-      them; empty: it has one, or a list, in formats that have lists.
+      them; '[]': they are a list as programs print it, such as ['a', 'b'];
+      empty: it has one, or a list, in formats that have lists.
     encoding: encoding of the files; a UTF-8 byte order mark is skipped.
     label_depth: number of levels to keep of a label such as DESC:manner, which
       has two; 0: all.
@@ -155,6 +156,8 @@ class Text(Dataset):
       labels = labels_lib.marked(self.label_columns, cells)
     elif isinstance(cells[0], labels_lib.Listed):
       labels = labels_lib.parts(cells[0])
+    elif self.label_separator == labels_lib.PRINTED:
+      labels = labels_lib.printed(cells[0])
     else:
       labels_lib.check_is_unquoted(cells[0])
       labels_lib.check_is_no_list(cells[0], self.label_separator != '')

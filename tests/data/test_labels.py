@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import loading
+from experiments.data import labels, loading
 from experiments.data.labels import Classes, LabelFacts, Numbers, Sets
 from experiments.learning.regression import Regression
 from experiments.learning.tasks import Targets
@@ -201,3 +201,30 @@ def test_what_is_known_of_labels_is_the_same_from_a_workdir(data, tmp_path):
   (tmp_path / 'data.json').write_text(loaded.files['data.json'])
   facts = LabelFacts.of(loading.read_facts(str(tmp_path)))
   assert facts == loaded.label_facts
+
+
+@pytest.mark.parametrize(
+  ('text', 'found'),
+  [
+    ("['joy', 'fear']", ['joy', 'fear']),
+    ('["joy", "it\'s, so"]', ['joy', "it's, so"]),
+    # NumPy prints no commas, which Python would join to one string.
+    ("['joy' 'fear']", ['joy', 'fear']),
+    ('[ 0 27]', ['0', '27']),
+    ('[0, 1.5]', ['0', '1.5']),
+    (r"['it\'s']", ["it's"]),
+    ('[]', []),
+    ("('joy',)", ['joy']),
+    ('[joy]', None),
+    ("['joy'", None),
+    ("['joy', ['fear']]", None),
+    ('[0 1 ... 8 9]', None),
+    ('joy', None),
+  ],
+)
+def test_printed_lists_are_read_or_refused(text, found):
+  if found is not None:
+    assert labels.printed(text) == found
+    return
+  with pytest.raises(ValueError, match='is no list of strings or numbers'):
+    labels.printed(text)
