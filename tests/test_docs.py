@@ -7,6 +7,7 @@ import shlex
 import shutil
 
 import jax
+import jax.numpy as jnp
 import make_tables
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from configs import default
 from experiments.command import modules
 from experiments.command.signals import Signals
 from experiments.learning.classify import Classify
+from experiments.learning.tasks import Targets, Task
 from experiments.settings.settings import from_config
 from experiments.training import run as run_lib
 from selfattn.masks import Tokens
@@ -122,6 +124,19 @@ def test_the_methods_of_the_docs_equal_their_formulas(tables):
   np.testing.assert_allclose(state, np.log(gate), rtol=1e-5, atol=1e-6)
 
 
+def test_a_margin_moves_the_angle_of_the_label(ideas):
+  task = modules.named('ideas:ArcFace', Task, '')(margin=0.3)
+  cosines = np.array([[0.5, -0.25, 0.75], [0.125, 0.875, -0.5]])
+  targets = Targets(None, None, np.array([0, 2]), np.ones(2))
+  losses, is_correct = task.losses(jnp.asarray(16 * cosines), targets)
+  for row, label in enumerate(targets.labels):
+    moved = 16 * cosines[row]
+    moved[label] = 16 * np.cos(np.arccos(cosines[row, label]) + 0.3)
+    want = np.log(np.exp(moved - moved[label]).sum())
+    np.testing.assert_allclose(losses[row], want, rtol=1e-4)
+  assert is_correct.tolist() == [False, False]
+
+
 # Data sets of files.
 FILES = ('text', 'ideas:TextsByLabel', 'ideas:Titled')
 
@@ -144,6 +159,10 @@ FILES = ('text', 'ideas:TextsByLabel', 'ideas:Titled')
       'train.measures': 'attention_entropy+ideas:OnItself',
       'checkpoint.best_metric': 'OnItself',
       'train.callback': 'ideas:note_norms',
+    },
+    {
+      'model.head': 'ideas:Cosine',
+      'task': 'ideas:ArcFace(margin=0.3)',
     },
     {
       'model.block': 'ideas:Quiet',
