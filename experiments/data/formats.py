@@ -8,204 +8,26 @@ None, so that each row keeps its number.
 
 from __future__ import annotations
 
-import bz2
-import csv
 import dataclasses
-import gzip
-import io
 import itertools
 import json
-import lzma
 import os
 import re
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
-from experiments.command.errors import UserError, require
-from experiments.command.log import warn
-from experiments.data import arrow_tables, first_bytes
+from experiments.command.errors import UserError
+from experiments.data import arrow_tables
+from experiments.data.conll import Conll, Conllu
 from experiments.data.contract import (
   Files,
   Format,
   InvalidRow,
   matched,
-  no_column,
   paths,
 )
-
-# The column of a line, and of a file that is one text.
-TEXT = 'text'
-DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'pipe': '|'}
-# A text may be longer than the limit of the library.
-csv.field_size_limit(2**31 - 1)
-
-# By ending of a path, a function from a file to one of its content.
-COMPRESSED = {
-  '.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open,
-  '.zst': arrow_tables.zstd,
-}  # fmt: skip
-# What a file that is cut off or damaged raises.
-UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
-
-
-def decompressed(file: BinaryIO, path: str) -> Any:
-  """The content of a file, by the ending of its path."""
-  opener = COMPRESSED.get(os.path.splitext(path)[1].lower())
-  return opener(file) if opener else file
-
-
-class _Text(Format):
-  """A format of text; `parse` has its records."""
-
-  # Whether HTML is a text.
-  may_be_page: ClassVar[bool] = False
-  # Lines end with LF or CR LF.
-  newline: ClassVar[str] = '\n'
-
-  def records(self, file, columns, encoding, all_columns) -> Iterator[Any]:
-    file = file if hasattr(file, 'peek') else io.BufferedReader(file)
-    with io.TextIOWrapper(
-      file,
-      encoding=first_bytes.codec(file, encoding, self.may_be_page),
-      # Goes on after most errors, so that their row is known.
-      errors='surrogateescape',
-      newline=self.newline,
-    ) as text:
-      yield from self.parse(text, columns)
-
-  def parse(
-    self, text: io.TextIOWrapper, columns: Sequence[str]
-  ) -> Iterable[Any]:
-    """The records of a text."""
-    raise NotImplementedError
-
-
-@dataclasses.dataclass(frozen=True)
-class Csv(_Text):
-  """Comma-separated values, quoted where they need it, or another delimiter.
-
-  Attributes:
-    delimiter: field delimiter: comma, tab, semicolon, pipe, or a character.
-    quoted: whether double quotes may enclose fields.
-    header: whether the first row is a header; otherwise columns are 0, 1 and
-      so on.
-    escaped: whether a quote in a quoted field has a backslash before it, as
-      Spark and MySQL write it; otherwise it is doubled. So has a backslash, a
-      line feed and, with quoted=False, a delimiter. A backslash before anything
-      else is text.
-  """
-
-  delimiter: str = 'comma'
-  quoted: bool = True
-  header: bool = True
-  escaped: bool = False
-  # The library for tables finds the ends of lines.
-  newline: ClassVar[str] = ''
-
-  def __post_init__(self):
-    mark = DELIMITERS.get(self.delimiter, self.delimiter)
-    allowed = f'{", ".join(DELIMITERS)} or a character'
-    require(len(mark) == 1, 'delimiter', self.delimiter, allowed)
-
-  def parse(self, text, columns) -> Iterator[dict | None]:
-    quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
-    mark = DELIMITERS.get(self.delimiter, self.delimiter)
-    names: list[str] = []
-    source = self._without_hint(text, mark)
-    if self.escaped:
-      source = _doubled(source, '\\\n' + ('"' if self.quoted else mark))
-    lines = csv.reader(
-      source,
-      delimiter=mark,
-      quoting=quoting,
-      escapechar='\\' if self.escaped else None,
-      doublequote=not self.escaped,
-      strict=True,
-    )
-    for fields in self._read(lines):
-      if len(fields) < 2 and not ''.join(fields).strip():
-        if names or not self.header:
-          yield None
-        continue
-      if not names:
-        names = self._names(fields, columns)
-        if self.header:
-          continue
-      # Programs end lines with empty fields, and leave out the last ones.
-      has_all = {*columns} <= {*names[: len(fields)]}
-      if any(fields[len(names) :]) or not has_all:
-        raise InvalidRow(
-          f'{len(fields)} fields, but {len(names)} columns; correct or remove '
-          'the row, or change config.data.text.format or encoding'
-        )
-      yield dict(zip(names, fields, strict=False))
-    if not names:
-      raise InvalidRow('the file has no line; give another one, or fill it')
-
-  def _without_hint(self, text, mark: str) -> Iterator[str]:
-    """The lines of a text without `sep=,`, with which Excel lets it begin."""
-    for first in itertools.islice(text, 1):
-      hint = re.fullmatch(r'"?sep=(.)"?\s*', first)
-      if hint is None:
-        yield first
-      elif hint[1] != mark:
-        raise InvalidRow(
-          f'the file begins with {first.strip()!r}: change the delimiter of '
-          f'config.data.text.format to {hint[1]!r}'
-        )
-    yield from text
-
-  def _read(self, lines) -> Iterator[list[str]]:
-    """The fields of each row; an error names the options for quotes."""
-    try:
-      yield from lines
-    except csv.Error as error:
-      raise csv.Error(
-        f'{error} (escaped=True reads a backslash before a quote, '
-        'quoted=False reads quotes as they are)'
-      ) from error
-
-  def _names(self, first: list[str], columns: Sequence[str]) -> list[str]:
-    """The columns, of which one with an empty or repeated name is its number.
-
-    Raises:
-      InvalidRow: a column that is needed is missing or repeated.
-    """
-    names = first if self.header else list(map(str, range(len(first))))
-    for column in columns:
-      if names.count(column) != 1:
-        wrong = no_column(column, names)
-        if column in names:
-          wrong = f'two columns {column!r} in {ascii(names)[:200]};'
-        header = ' (header=False if there is no header)' * self.header
-        raise InvalidRow(
-          f'{wrong} change config.data.text.format{header} or encoding, or',
-          column,
-        )
-    unique: list[str] = []
-    for index, name in enumerate(names):
-      number = str(index) if str(index) not in names else f'column {index}'
-      unique.append(name if name and name not in unique else number)
-    return unique
-
-
-def _doubled(lines: Iterable[str], escaped: str) -> Iterator[str]:
-  """Lines in which a backslash before none of these characters is two.
-
-  The library takes one before any character for an escape.
-  """
-  escape = re.compile(rf'\\([{re.escape(escaped)}]?)')
-  for line in lines:
-    yield escape.sub(lambda match: match[0] if match[1] else r'\\', line)
-
-
-@dataclasses.dataclass(frozen=True)
-class Tsv(Csv):
-  """Tab-separated values; quotes are literal."""
-
-  delimiter: str = 'tab'
-  quoted: bool = False
+from experiments.data.tables import Csv, Tsv
+from experiments.data.text_format import TextFormat
 
 
 class _Number(float):
@@ -222,7 +44,7 @@ _DECODER = json.JSONDecoder(parse_float=_Number)
 
 
 @dataclasses.dataclass(frozen=True)
-class Json(_Text):
+class Json(TextFormat):
   """An object on each line, or an array of objects."""
 
   def parse(self, text, columns) -> Iterator[Any]:
@@ -244,7 +66,7 @@ def _object(value: Any) -> dict:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lines(_Text):
+class Lines(TextFormat):
   """On each line a label, a space or tab, and a text; or a text alone."""
 
   has_columns = False
@@ -257,106 +79,6 @@ class Lines(_Text):
         values = [''.join(rest), label]
       row = dict(zip(columns, values, strict=True))
       yield row if line.strip() else None
-
-
-@dataclasses.dataclass(frozen=True)
-class Conll(_Text):
-  """A token on each line, with its label in the last column of several.
-
-  Tabs, or else spaces, separate columns, a blank line texts; lines of
-  -DOCSTART- are left out (Tjong Kim Sang and De Meulder 2003). A text is its
-  tokens with spaces between them, and so is its label.
-
-  Attributes:
-    token: column of the token, from 0.
-    label: column of the label; -1: the last one.
-    comments: whether lines that begin with # are left out before the first
-      token of a text.
-  """
-
-  has_columns = False
-  token: int = 0
-  label: int = -1
-  comments: bool = False
-
-  def __post_init__(self):
-    allowed = 'another column than that of the token'
-    require(self.label != self.token, 'label', self.label, allowed)
-
-  def parse(self, text, columns) -> Iterator[dict]:
-    places = (self.token, self.label)[: len(columns)]
-    may_be_comment = False
-    for has_tokens, lines in itertools.groupby(text, _has_token):
-      if not has_tokens:
-        continue
-      if self.comments:
-        lines = itertools.dropwhile(_is_comment, lines)
-      tokens = [fields for fields in map(_fields, lines) if self.reads(fields)]
-      if tokens and tokens[0][0] == '#' and not may_be_comment:
-        may_be_comment = True
-        warn(
-          f'a text begins with the line {" ".join(tokens[0])!a:.200}; comments='
-          'True of config.data.text.format leaves it out'
-        )
-      if tokens:
-        _check_tokens(tokens, places)
-        yield {
-          name: ' '.join(fields[place] for fields in tokens)
-          for name, place in zip(columns, places, strict=True)
-        }
-
-  def reads(self, fields: list[str]) -> bool:
-    """Whether a line with these columns has a token of the text."""
-    del fields
-    return True
-
-
-def _fields(line: str) -> list[str]:
-  line = line.strip()
-  return re.split('\t+' if '\t' in line else ' +', line)
-
-
-def _check_tokens(tokens: list[list[str]], places: tuple[int, ...]) -> None:
-  """InvalidRow for a line that has not the columns of the last one."""
-  # Where the label is the last column, the token is another one.
-  least = max(*places, len(places) - 1, 0) + 1
-  count = max(len(tokens[-1]), least)
-  for fields in tokens:
-    what = ''
-    if len(fields) != count:
-      what = f'has {len(fields)} columns in place of {count}'
-    elif any(' ' in fields[place] for place in places):
-      what = 'has a space in its token or label'
-    if what:
-      raise InvalidRow(
-        f'the line {" ".join(fields)!a:.200} of a token {what}; correct it, or '
-        'change config.data.text.format (comments=True leaves out lines that '
-        'begin with #)'
-      )
-
-
-def _is_comment(line: str) -> bool:
-  return line.startswith('#')
-
-
-def _has_token(line: str) -> bool:
-  return bool(line.strip()) and not line.startswith('-DOCSTART-')
-
-
-@dataclasses.dataclass(frozen=True)
-class Conllu(Conll):
-  """CoNLL-U of Universal Dependencies: a word, and its UPOS, on each line.
-
-  Lines of several tokens in one word (1-2), and of empty nodes (2.1), are left
-  out.
-  """
-
-  token: int = 1
-  label: int = 3
-  comments: bool = True
-
-  def reads(self, fields):
-    return fields[0].isdigit()
 
 
 def named(entry: str) -> tuple[str, str]:
@@ -382,7 +104,7 @@ class ClassFiles(Lines):
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassFolders(_Text):
+class ClassFolders(TextFormat):
   """A folder with a folder for each class, and a file for each text."""
 
   has_columns = False

@@ -11,7 +11,7 @@ from absl import flags
 
 from experiments.command import schema
 from experiments.command.errors import UserError
-from experiments.data import formats
+from experiments.data import text_format
 from experiments.data.contract import Format
 from experiments.data.text_files import Text
 
@@ -74,7 +74,7 @@ def options_of(trained: Text, path: str, changes: dict[str, Any]) -> Text:
         f'{_PREFIX}text_columns = {changes["text_columns"]} must not be given '
         f'for {_PREFIX}format = {options.format}, which has no columns'
       )
-    named = {'text_columns': (formats.TEXT,), 'encoding': 'utf-8'} | named
+    named = {'text_columns': (text_format.TEXT,), 'encoding': 'utf-8'} | named
   elif format is not trained.format.entry:
     named = {'encoding': 'utf-8'} | named
   elif 'format' not in changes:
@@ -90,7 +90,9 @@ def format_of(path: str) -> str:
 def _ending(path: str) -> str:
   """The ending of a path, in lower case, without that of an archive."""
   path, ending = os.path.splitext(path.lower())
-  return os.path.splitext(path)[1] if ending in formats.COMPRESSED else ending
+  return (
+    os.path.splitext(path)[1] if ending in text_format.COMPRESSED else ending
+  )
 
 
 def windows(rows: Iterable, size: int, file: BinaryIO | None) -> Iterator[list]:

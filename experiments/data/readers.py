@@ -11,8 +11,9 @@ from typing import BinaryIO
 from experiments.command.errors import UserError
 from experiments.command.log import warn
 from experiments.data.contract import InvalidRow, no_column
-from experiments.data.formats import Csv, decompressed
 from experiments.data.labels import Listed
+from experiments.data.tables import Csv
+from experiments.data.text_format import decompressed
 
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 

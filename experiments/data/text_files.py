@@ -14,8 +14,9 @@ from experiments.command.errors import UserError, at
 from experiments.data import labels as labels_lib
 from experiments.data import readers
 from experiments.data.contract import SPLITS, Dataset, Files, Format
-from experiments.data.formats import FORMATS, TEXT, ClassFolders, named
+from experiments.data.formats import FORMATS, ClassFolders, named
 from experiments.data.rows import Row
+from experiments.data.text_format import TEXT
 
 # What several columns of text become.
 JOINS = ('space', 'pair')

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.command.errors import UserError, require
 from experiments.command.log import Reporter
-from experiments.data.formats import UNREADABLE, decompressed
+from experiments.data.text_format import UNREADABLE, decompressed
 
 
 class Vectors(NamedTuple):

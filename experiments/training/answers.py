@@ -11,8 +11,8 @@ from experiments.command.errors import UserError, at
 from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
 from experiments.data import input_rows, readers
-from experiments.data.formats import TEXT
 from experiments.data.text_files import Text
+from experiments.data.text_format import TEXT
 
 # Keys of an answer beside those of its row.
 KEYS = ('prediction', 'probabilities', 'spans')

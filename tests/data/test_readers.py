@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import formats
+from experiments.data import text_format
 from experiments.data.text_files import Text
 
 
@@ -275,7 +275,7 @@ BROKEN = {
     f'no archive in {ending}': (
       'tsv', b'no archive', {'train': (f'a{ending}',)},
       ' row 1' + UNREADABLE,
-    ) for ending in formats.COMPRESSED
+    ) for ending in text_format.COMPRESSED
   },
 }  # fmt: skip
 
@@ -315,7 +315,7 @@ COMPRESS = {
 }
 
 
-@pytest.mark.parametrize('ending', formats.COMPRESSED)
+@pytest.mark.parametrize('ending', text_format.COMPRESSED)
 @pytest.mark.parametrize(
   ('format', 'content'), [('tsv', TABLE), ('json', OBJECTS), ('lines', '1 a')]
 )
@@ -330,7 +330,7 @@ def test_compressed_files_are_read_and_cut_ones_refused(
     read(tmp_path, format, data[:-1], options)
 
 
-@pytest.mark.parametrize('ending', formats.COMPRESSED)
+@pytest.mark.parametrize('ending', text_format.COMPRESSED)
 def test_an_archive_in_a_compressed_file_is_no_text(ending, tmp_path):
   archive = COMPRESS[ending](b'a.csv'.ljust(257, b'\0') + b'ustar\x0000')
   with pytest.raises(UserError, match=r'row 1: .*, as tar: unpack it'):
