@@ -256,13 +256,13 @@ def is_joined(string: str) -> bool:
   return labels is not None and joined(labels) == string
 
 
-def check_are_distinct(labels: Sequence[str]) -> None:
-  """ValueError for labels of one text that are repeated."""
-  if len(set(labels)) < len(labels):
+def check_are_names(labels: Sequence[str]) -> None:
+  """ValueError for labels of one text that say of each whether it has it."""
+  if len(set(labels)) < len(labels) and {*labels} <= {*_MARKS}:
     raise ValueError(
       f'the labels {[*labels]!r:.200} are repeated, but each is the name of a '
-      'label that the text has; remove the others, or write 0 and 1 in a '
-      'column for each label, which config.data.text.label_columns names'
+      'label that the text has; write 0 and 1 in a column for each label, which '
+      'config.data.text.label_columns names'
     )
 
 

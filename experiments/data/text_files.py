@@ -165,7 +165,7 @@ class Text(Dataset):
       if self.label_separator:
         labels = labels_lib.separated(cells[0], self.label_separator)
     if labels is not None:
-      labels_lib.check_are_distinct(labels)
+      labels_lib.check_are_names(labels)
       return labels_lib.joined(map(self._shown, labels))
     if not cells[0]:
       raise ValueError('the label is empty; correct or remove the row')

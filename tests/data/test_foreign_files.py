@@ -61,13 +61,18 @@ def test_a_string_that_looks_like_a_list_is_none(options, read):
 
 @pytest.mark.parametrize(
   ('label', 'options'),
-  [([1, 0, 1], {}), (['a', 'a'], {}), ('1,0,1', {'label_separator': ','})],
+  [([1, 0, 1], {}), ([False, False], {}), ('1,0,1', {'label_separator': ','})],
 )
 def test_labels_of_a_text_that_are_repeated_are_refused(label, options, read):
   content = json.dumps({'text': 'a', 'label': label})
   said = r'row 1: the labels \[.*\] are repeated.*text\.label_columns'
   with pytest.raises(UserError, match=said):
     read(content, format='json', **options)
+
+
+def test_a_label_that_is_written_twice_is_one(read):
+  content = json.dumps({'text': 'a', 'label': ['b', 'a', 'b']})
+  assert read(content, format='json') == [('a', '["a", "b"]')]
 
 
 @pytest.mark.parametrize(
