@@ -165,6 +165,7 @@ FILES = ('text', 'ideas:TextsByLabel', 'ideas:Titled')
       'task': 'ideas:ArcFace(margin=0.3)',
     },
     {
+      'train.curriculum': 'ideas:HalfFirst',
       'model.block': 'ideas:Quiet',
       'train.measures': 'sown(name=added, weight=0.1)',
     },

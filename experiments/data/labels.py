@@ -261,8 +261,8 @@ def check_are_names(labels: Sequence[str]) -> None:
   if len(set(labels)) < len(labels) and {*labels} <= {*_MARKS}:
     raise ValueError(
       f'the labels {[*labels]!r:.200} are repeated, but each is the name of a '
-      'label that the text has; write 0 and 1 in a column for each label, which '
-      'config.data.text.label_columns names'
+      'label that the text has; write 0 and 1 in a column for each label, and '
+      'their names in config.data.text.label_columns'
     )
 
 

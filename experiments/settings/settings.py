@@ -28,6 +28,7 @@ from experiments.command.schema import (
 )
 from experiments.data.data_settings import DataSettings
 from experiments.data.vectors import EMBEDDINGS, Random
+from experiments.learning.curricula import CURRICULA, Whole
 from experiments.learning.measures import MEASURES, Measure
 from experiments.learning.optimizers import OptimizerSettings
 from experiments.learning.schedules import warmup_updates
@@ -159,6 +160,8 @@ class TrainSettings:
       0: shard none.
     log_every: steps between lines with the means of training.
     eval_every: steps between evaluations on validation.
+    curriculum: how many tokens of a text training reads, by step: 'whole': all;
+      'longer': more and more.
     patience: evaluations without a better score than that of an earlier one,
       by config.checkpoint.best_metric, after which training stops; 0: any.
     eval_batch_size: examples per batch of an evaluation.
@@ -184,6 +187,7 @@ class TrainSettings:
   fsdp_min_size: int = field(0, at_least(0))
   log_every: int = field(100, POSITIVE)
   eval_every: int = field(500, POSITIVE)
+  curriculum: Call = choice('whole', Table(CURRICULA, Whole))
   patience: int = field(0, at_least(0))
   eval_batch_size: int = field(256, POSITIVE)
   eval_lengths: tuple = ()

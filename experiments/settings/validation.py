@@ -47,6 +47,12 @@ def check(settings) -> None:
     'checkpoint.best_metric',
   )
   _check_train(settings, require)
+  settings.train.curriculum.make()
+  require(
+    settings.train.curriculum.name == 'whole' or data.pair_length is None,
+    'train.curriculum',
+    'whole for pairs, whose second text it would cut',
+  )
   _check_optimizers(settings.optimizer)
   _check_data(data)
   _check_token_labels(data.dataset(), settings.task, require)

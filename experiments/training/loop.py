@@ -19,7 +19,8 @@ from experiments.command.errors import Interrupted
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.data import loading, streams
-from experiments.data.batches import TrainBatches
+from experiments.data.batches import Batch, TrainBatches
+from experiments.learning import curricula
 from experiments.learning.steps import State
 from experiments.learning.text_tasks import TextTask
 from experiments.training import callbacks, lengths
@@ -49,7 +50,7 @@ def train(
   batches = _batches(group, loaded)
   _print_header(group, loaded, batches[0].steps_per_epoch)
   evaluated = functools.partial(_evaluated, group, loaded, signals)
-  _loop(group, state, batches, evaluated, signals)
+  _loop(group, state, _cut(group, batches), evaluated, signals)
   group.flush()
   group.wait()
   best, params = group.restore_best()
@@ -86,6 +87,21 @@ def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
     dataclasses.replace(of_all, order_seed=trial.settings.seed)
     for trial in group.trials
   ]
+
+
+def _cut(group: Group, batches: list[TrainBatches]) -> list[Callable]:
+  """Functions from a step to its batch, as the curriculum cuts it."""
+  data, train = group.program.settings.data, group.program.settings.train
+  curriculum = train.curriculum.make()
+
+  def batch(of_trial: TrainBatches, step: int) -> Batch:
+    steps, total = range(step, step + 1), train.steps
+    with train.curriculum.checked():
+      (longest,) = curricula.lengths(curriculum, steps, total, data.max_length)
+    # A window of a stream has a token more, which is predicted alone.
+    return curricula.cut(of_trial(step), longest + data.is_stream)
+
+  return [functools.partial(batch, of_trial) for of_trial in batches]
 
 
 def _evaluated(
@@ -155,7 +171,7 @@ def _outputs(
 def _loop(
   group: Group,
   state: State,
-  batches: list[TrainBatches],
+  batches: list[Callable],
   evaluated: Callable,
   signals: Signals,
 ) -> None:
@@ -195,7 +211,7 @@ def _loop(
         f'{every.patience} evaluations without a better score'
       )
       break
-    batch = program.put_train([batch_of(step - 1) for batch_of in batches])
+    batch = program.put_train([one(step - 1) for one in batches])
     state, measured = program.train_step(state, batch, group.hparams)
     ahead.add(measured)
     # Read one step late: this step runs while the last one is written.

@@ -13,7 +13,7 @@ from experiments.command.errors import Failed, Interrupted
 from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
 from experiments.data import loading
-from experiments.learning import schedules
+from experiments.learning import curricula, schedules
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -80,6 +80,13 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     if steps_before is not None:
       taken, more = status.get('step', 0), settings.train.steps
       schedules.check_goes_on(settings.optimizer, taken, steps_before, more)
+      curricula.check_goes_on(
+        settings.train.curriculum.make(),
+        taken,
+        steps_before,
+        more,
+        settings.data.max_length,
+      )
       log(f'{path} goes on: {steps_before} steps become {settings.train.steps}')
     if not status.get('step'):
       params = program.template.params
