@@ -292,6 +292,25 @@ def test_losses_of_layers_are_those_of_the_whole_batch(changes):
       np.testing.assert_allclose(got[name], leaf, rtol=1e-3, atol=1e-5)
 
 
+def test_trials_of_a_group_have_weights_of_their_own():
+  def settings_of(weight):
+    measures = f'attention_entropy(weight={weight})'
+    return from_config(make_config(**{'train.measures': measures}))
+
+  both = [settings_of(weight) for weight in (0.5, 2.0)]
+  program = compiled.make(both[0], VOCABULARY, FACTS, 2)
+  hparams = program.hparams(both)
+  state, _ = program.train_step(program.init(hparams), FOUR, hparams)
+  for settings, got in zip(both, program.split(state, 2), strict=True):
+    alone = compiled.make(settings, VOCABULARY, FACTS)
+    hparams = alone.hparams([settings])
+    want, _ = alone.train_step(alone.init(hparams), FOUR, hparams)
+    for name, leaf in leaves(want.params).items():
+      np.testing.assert_allclose(
+        leaves(got.params)[name], leaf, rtol=1e-3, atol=1e-5, err_msg=name
+      )
+
+
 def test_weights_of_measures_are_swept_in_one_program():
   def key(measures):
     settings = from_config(make_config(**{'train.measures': measures}))
