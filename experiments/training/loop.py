@@ -193,14 +193,17 @@ def _loop(
     if callback and scores:
       callbacks.call(callback, group, step, scores, state.eval_params)
 
-  has_scores = all(t.writer.has_evaluation(start) for t in group.trials)
+  has_scores = all(
+    trial.has_stopped or trial.writer.has_evaluation(start)
+    for trial in group.trials
+  )
   is_due = due(start, every.eval_every) and (start > 0 or every.steps == 0)
   scores = []
   if is_due and not has_scores:
     # It was interrupted before this evaluation, or has no step.
     scores = validate(start)
-  if every.steps == 0:
     group.flush()
+  if every.steps == 0:
     group.save(state, {})
   call(start, scores)
   ahead = RunAhead()

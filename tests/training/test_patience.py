@@ -52,23 +52,23 @@ def steps_of(path):
   return [row['step'] for row in read_rows(str(path / 'metrics.jsonl'))]
 
 
-class Soon(Signals):
+class After(Signals):
   """A signal after some checks."""
 
-  def __init__(self):
+  def __init__(self, checks):
     super().__init__()
-    self.checks = 0
+    self.left = checks
 
   def check(self):
-    self.checks += 1
-    if self.checks > 8:
+    self.left -= 1
+    if self.left < 0:
       raise Interrupted('a signal')
 
 
 def test_a_run_stops_also_after_an_interruption(tmp_path):
   config, path = config_of(1e-12), tmp_path / 'run'
   with pytest.raises(Interrupted, match='saved after step'):
-    run_lib.run(config, str(path), Soon())
+    run_lib.run(config, str(path), After(8))
   assert max(steps_of(path)) < 6
   result = run_lib.run(config, str(path))
   # Of equal scores, the last one is the best.
@@ -79,6 +79,7 @@ def test_a_run_stops_also_after_an_interruption(tmp_path):
 
 
 def test_trials_of_a_group_stop_each_by_itself(tmp_path):
+  """Also where a signal comes after the last row of the one that stopped."""
   configs = [config_of(rate) for rate in (1e-12, 1e-2)]
   runs = [
     (config.to_dict(), settings_lib.from_config(config), str(tmp_path / name))
@@ -87,6 +88,9 @@ def test_trials_of_a_group_stop_each_by_itself(tmp_path):
   settings = runs[0][1]
   loaded = loading.load(settings.data, '')
   program = compiled.make(settings, loaded.vocabulary, loaded.label_facts, 2)
+  for checks in (9, 2):
+    with pytest.raises(Interrupted):
+      run_lib.run_group(runs, loaded, program, After(checks))
   together = run_lib.run_group(runs, loaded, program, Signals())
   assert steps_of(tmp_path / 'a') == [2, 4, 5, 6]
   for config, name, result in zip(configs, 'ab', together, strict=True):
