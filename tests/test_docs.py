@@ -294,3 +294,35 @@ def test_the_page_on_inspection_shows_what_is_sown():
   exec(block, names)
   assert names['P_1LD'].shape == (1, 7, 32)
   assert names['weights_BHLM'].shape == (2, 4, 7, 7)
+
+
+@pytest.fixture(scope='module')
+def library():
+  """The names of the two blocks of the page on your own code."""
+  text = (ROOT / 'docs/library.md').read_text()
+  examples = []
+  for block in re.findall(r'```python\n(.*?)```', text, re.DOTALL):
+    examples.append({})
+    exec(block, examples[-1])
+  return examples
+
+
+def test_the_nnx_model_of_the_docs_learns_with_dropout(library):
+  names = library[0]
+  assert names['losses'][-1] < names['losses'][0] / 4
+  first, second = (names['model'](names['ids_BL']) for _ in range(2))
+  np.testing.assert_array_equal(first, second)
+
+
+def test_the_plain_functions_of_the_docs_learn(library):
+  names = library[1]
+  params = names['init'](jax.random.key(0))
+  assert params['position'].keys() == {'shaw'}
+  x_BLD = jax.random.normal(jax.random.key(1), (4, 6, 32))
+  mask_BL = np.arange(6) < np.array([[6], [5], [4], [6]])
+  y_BLD = np.roll(x_BLD, 1, axis=1)
+  losses = []
+  for _ in range(10):
+    loss, params = names['step'](params, x_BLD, mask_BL, y_BLD)
+    losses.append(loss)
+  assert losses == sorted(losses, reverse=True)
