@@ -28,7 +28,10 @@ STATISTICS = (
 
 def entropy(weights_BHLM: jax.Array) -> jax.Array:
   """-sum w log w in nats, (B, H, L), of weights that are not negative."""
-  return jax.scipy.special.entr(weights_BHLM).sum(axis=-1)
+  # The slope of w log w at a weight of 0 is infinite, and that of a key that is
+  # hidden has to be 0.
+  log = jnp.log(jnp.where(weights_BHLM > 0, weights_BHLM, 1.0))
+  return -(weights_BHLM * log).sum(axis=-1)
 
 
 def shares(weights: jax.Array) -> jax.Array:

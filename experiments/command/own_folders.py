@@ -87,6 +87,8 @@ def _noted(path: str, command: str) -> list[str]:
   """The files that a command has written into a folder, as it noted them."""
   try:
     with open(_mark(path, command)) as file:
-      return file.read().splitlines()
+      names = map(os.path.normpath, file.read().splitlines())
+      # Nothing outside of the folder, whoever has written the mark.
+      return [n for n in names if not n.startswith(('..', os.sep, '.'))]
   except FileNotFoundError:
     return []

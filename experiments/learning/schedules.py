@@ -119,7 +119,11 @@ def check_goes_on(optimizer, taken: int, steps: int, more: int) -> None:
   """
   shape, updates = optimizer.schedule.make(), jnp.arange(taken)
   was, would_be = (
-    factor(shape, updates, optimizer.warmup_steps, total)
+    jax.vmap(
+      lambda step, total=total: factor(
+        shape, step, optimizer.warmup_steps, total
+      )
+    )(updates)
     for total in (steps, more)
   )
   differs = np.flatnonzero(np.asarray(was != would_be))

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from experiments.command import modules, processes
-from experiments.command.errors import Failed, Interrupted
+from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
 from experiments.data import loading
@@ -61,6 +61,11 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
         lock = locks.held(path)
       processes.together(lambda: on_exit.enter_context(lock))
       steps_before = stored.check(path, settings)
+      if steps_before is not None and _is_trial(path):
+        raise UserError(
+          f'--workdir={path} is a trial of a sweep, whose trials keep their '
+          f'{steps_before} steps; choose another --workdir'
+        )
       status = workdir_lib.read_status(path)
       if status.get('status') == 'DONE' and steps_before is None:
         log(f'{path} is done after {status["step"]} steps')
@@ -88,6 +93,9 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
         settings.data.max_length,
       )
       log(f'{path} goes on: {steps_before} steps become {settings.train.steps}')
+      # Before config.json has them: a kill in between leaves no other result.
+      if processes.is_first():
+        workdir_lib.go_on(path)
     if not status.get('step'):
       params = program.template.params
       processes.together(lambda: published_params.check(settings, params))
@@ -95,6 +103,12 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     (result,) = run_group(runs, loaded, program, signals)
     assert result is not None, 'a run alone ends with a result or an error'
     return result
+
+
+def _is_trial(path: str) -> bool:
+  """Whether a folder is the workdir of a trial."""
+  sweep = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+  return os.path.exists(os.path.join(sweep, 'sweep.json'))
 
 
 def _is_kept(path: str) -> bool:

@@ -297,6 +297,11 @@ def give_up(path: str, config: str, reason: str) -> None:
 RETRIED = ('DIVERGED', 'FAILED')
 
 
+def go_on(path: str) -> None:
+  """Marks a run that is to have more steps as INTERRUPTED, not as DONE."""
+  _mark(path, status='INTERRUPTED', reason=None)
+
+
 def reopen(path: str) -> None:
   """Marks a run that is one of RETRIED as INTERRUPTED: it is resumed."""
   if read_status(path).get('status') in RETRIED:

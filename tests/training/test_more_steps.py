@@ -9,6 +9,7 @@ from conftest import make_small_config
 from experiments.command.errors import UserError
 from experiments.training import evaluation
 from experiments.training import run as run_lib
+from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import leaves
 from experiments.workdir.metrics import read_rows
 
@@ -53,6 +54,31 @@ def test_a_run_that_goes_on_is_the_run_with_more_steps(schedule, tmp_path):
     )
     for name, leaf in one.items():
       np.testing.assert_array_equal(other[name], leaf, err_msg=name)
+
+
+def test_a_kill_at_the_start_of_more_steps_leaves_no_other_result(
+  tmp_path, monkeypatch
+):
+  run_lib.run(config_of(4), str(tmp_path))
+  with monkeypatch.context() as patch:
+    patch.setattr(run_lib.Workdir, 'set_status', _killed)
+    with pytest.raises(KeyboardInterrupt):
+      run_lib.run(config_of(8), str(tmp_path))
+  run_lib.run(config_of(8), str(tmp_path))
+  assert workdir_lib.read_status(str(tmp_path))['step'] == 8
+
+
+def _killed(*_, **__):
+  raise KeyboardInterrupt
+
+
+def test_a_trial_of_a_sweep_keeps_its_steps(tmp_path):
+  path = tmp_path / 'trials/one'
+  path.mkdir(parents=True)
+  run_lib.run(config_of(4), str(path))
+  (tmp_path / 'sweep.json').write_text('{}')
+  with pytest.raises(UserError, match='is a trial of a sweep'):
+    run_lib.run(config_of(8), str(path))
 
 
 @pytest.mark.parametrize(
