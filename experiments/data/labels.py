@@ -227,13 +227,17 @@ def printed(text: str) -> list[str]:
 
   A ValueError says that it is none.
   """
-  if not _PRINTED.fullmatch(text):
+  items = re.findall(_ITEM, text) if _PRINTED.fullmatch(text) else [text]
+  try:
+    if items == [text]:
+      raise SyntaxError
+    return [ast.literal_eval(i) if i[0] in '\'"' else i for i in items]
+  # Quotes may hold what is no string of Python.
+  except SyntaxError as error:
     raise ValueError(
       f'the label {text!r:.200} is no list of strings or numbers, as '
       f'config.data.text.label_separator = {PRINTED!r} reads them; correct it'
-    )
-  items = re.findall(_ITEM, text)
-  return [ast.literal_eval(i) if i[0] in '\'"' else i for i in items]
+    ) from error
 
 
 def joined(labels: Iterable[str]) -> str:

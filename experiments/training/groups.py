@@ -165,7 +165,8 @@ class Group:
     try:
       self._of_all(write, measured, evaluations)
     finally:
-      rates = self.progress.show(step, rows)
+      # Those that have stopped have no row.
+      rates = self.progress.show(step, rows) if rows else {}
       for trial in self.trials:
         trial.writer.plot(step, rates)
 

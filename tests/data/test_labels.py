@@ -220,6 +220,8 @@ def test_what_is_known_of_labels_is_the_same_from_a_workdir(data, tmp_path):
     ("['joy', ['fear']]", None),
     ('[0 1 ... 8 9]', None),
     ('joy', None),
+    ("['jo\ny']", None),
+    (r"['C:\Users']", None),
   ],
 )
 def test_printed_lists_are_read_or_refused(text, found):
