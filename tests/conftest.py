@@ -37,7 +37,9 @@ from configs import default
 from experiments.command import app, modules, schema
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
+from experiments.data import loading
 from experiments.settings import reference
+from experiments.settings.settings import from_config
 from experiments.training import compiled
 from experiments.training import run as run_lib
 from selfattn.masks import Tokens
@@ -131,6 +133,21 @@ def make_small_config():
   config.optimizer.warmup_steps = 3
   config.checkpoint.every_steps = 3
   return config
+
+
+def make_group(configs, folder):
+  """What run.run_group needs of configs of one program: runs, data, program.
+
+  Their workdirs are a, b, ... in a folder.
+  """
+  runs = [
+    (config.to_dict(), from_config(config), str(folder / chr(ord('a') + index)))
+    for index, config in enumerate(configs)
+  ]
+  settings = runs[0][1]
+  loaded = loading.load(settings.data, '')
+  facts, count = loaded.label_facts, len(runs)
+  return runs, loaded, compiled.make(settings, loaded.vocabulary, facts, count)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ train, and has a value for each string.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -227,17 +228,15 @@ def printed(text: str) -> list[str]:
 
   A ValueError says that it is none.
   """
-  items = re.findall(_ITEM, text) if _PRINTED.fullmatch(text) else [text]
-  try:
-    if items == [text]:
-      raise SyntaxError
-    return [ast.literal_eval(i) if i[0] in '\'"' else i for i in items]
-  # Quotes may hold what is no string of Python.
-  except SyntaxError as error:
-    raise ValueError(
-      f'the label {text!r:.200} is no list of strings or numbers, as '
-      f'config.data.text.label_separator = {PRINTED!r} reads them; correct it'
-    ) from error
+  if _PRINTED.fullmatch(text):
+    items = re.findall(_ITEM, text)
+    # Quotes may hold what is no string of Python.
+    with contextlib.suppress(SyntaxError):
+      return [ast.literal_eval(i) if i[0] in '\'"' else i for i in items]
+  raise ValueError(
+    f'the label {text!r:.200} is no list of strings or numbers, as '
+    f'config.data.text.label_separator = {PRINTED!r} reads them; correct it'
+  )
 
 
 def joined(labels: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data.labels import Classes, Labels, first, joined, parts
+from experiments.data.labels import Classes, Labels, first, is_joined
 from experiments.data.rows import Rows
 
 # Words are what white space of ASCII separates, as str.split has it: a no-break
@@ -36,8 +36,7 @@ class TokenLabels(Labels):
     """Classes of all tokens, sorted, numbers by value."""
     words: set[str] = set()
     for string in train:
-      labels = parts(string)
-      if labels is not None and joined(labels) == string:
+      if is_joined(string):
         raise UserError(
           'labels of tokens must be one string, with spaces between its words, '
           f'and not the list {string:.100}; change the files'

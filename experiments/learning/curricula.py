@@ -56,25 +56,26 @@ class Longer(Whole):
 CURRICULA: dict[str, type[Whole]] = {'whole': Whole, 'longer': Longer}
 
 
-def cut(batch: Batch, longest: int) -> Batch:
+def cut(batch: Batch, count: int) -> Batch:
   """A batch with the first tokens of each text, and no wider than they are."""
-  if longest >= batch.tokens.shape[1]:
+  if count >= batch.tokens.shape[1]:
     return batch
   return batch._replace(
-    tokens=batch.tokens[:, :longest], lengths=batch.lengths.clip(max=longest)
+    tokens=batch.tokens[:, :count], lengths=batch.lengths.clip(max=count)
   )
 
 
-def lengths(
-  curriculum: Whole, steps: range, total: int, most: int
-) -> list[int]:
-  """Tokens that texts are cut to at some steps of a run of `total` steps.
+def longest(curriculum: Whole, step: int, steps: int, most: int) -> int:
+  """Tokens that texts are cut to after some steps of a run of `steps` steps.
 
-  UserError for one that is no positive integer.
+  UserError if that is no positive integer.
   """
-  found = [curriculum.longest(step / total, most) for step in steps]
-  for longest in found:
-    _check(longest)
+  found = curriculum.longest(step / steps, most)
+  if not (isinstance(found, int) and found >= 1):
+    raise UserError(
+      f'config.train.curriculum: longest() returns {found!r}, and must return '
+      'an integer, at least 1'
+    )
   return found
 
 
@@ -89,21 +90,13 @@ def check_goes_on(
     more: updates that it is to have.
     most: config.data.max_length.
   """
-  was, would_be = (
-    lengths(curriculum, range(taken), total, most) for total in (steps, more)
-  )
-  if was != would_be:
+  if any(
+    longest(curriculum, step, steps, most)
+    != longest(curriculum, step, more, most)
+    for step in range(taken)
+  ):
     raise UserError(
       f'config.train.steps = {more}, and config.train.curriculum would have '
       f'cut texts of the {taken} steps so far to other lengths; choose another '
       '--workdir'
-    )
-
-
-def _check(longest: int) -> None:
-  """UserError unless it is a positive integer."""
-  if not (isinstance(longest, int) and longest >= 1):
-    raise UserError(
-      f'config.train.curriculum: longest() returns {longest!r}, and must '
-      'return an integer, at least 1'
     )

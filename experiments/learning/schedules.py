@@ -117,14 +117,11 @@ def check_goes_on(optimizer, taken: int, steps: int, more: int) -> None:
     steps: updates of the run as it was.
     more: updates that it is to have.
   """
-  shape, updates = optimizer.schedule.make(), jnp.arange(taken)
+  shape, warmup = optimizer.schedule.make(), optimizer.warmup_steps
+  # One of one's own may be of a scalar.
+  of_steps = jax.vmap(factor, (None, 0, None, None))
   was, would_be = (
-    jax.vmap(
-      lambda step, total=total: factor(
-        shape, step, optimizer.warmup_steps, total
-      )
-    )(updates)
-    for total in (steps, more)
+    of_steps(shape, jnp.arange(taken), warmup, total) for total in (steps, more)
   )
   differs = np.flatnonzero(np.asarray(was != would_be))
   if len(differs):

@@ -95,11 +95,11 @@ def _cut(group: Group, batches: list[TrainBatches]) -> list[Callable]:
   curriculum = train.curriculum.make()
 
   def batch(of_trial: TrainBatches, step: int) -> Batch:
-    steps, total = range(step, step + 1), train.steps
     with train.curriculum.checked():
-      (longest,) = curricula.lengths(curriculum, steps, total, data.max_length)
+      most = data.max_length
+      count = curricula.longest(curriculum, step, train.steps, most)
     # A window of a stream has a token more, which is predicted alone.
-    return curricula.cut(of_trial(step), longest + data.is_stream)
+    return curricula.cut(of_trial(step), count + data.is_stream)
 
   return [functools.partial(batch, of_trial) for of_trial in batches]
 

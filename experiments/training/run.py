@@ -61,11 +61,8 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
         lock = locks.held(path)
       processes.together(lambda: on_exit.enter_context(lock))
       steps_before = stored.check(path, settings)
-      if steps_before is not None and _is_trial(path):
-        raise UserError(
-          f'--workdir={path} is a trial of a sweep, whose trials keep their '
-          f'{steps_before} steps; choose another --workdir'
-        )
+      if steps_before is not None:
+        _check_is_no_trial(path, steps_before)
       status = workdir_lib.read_status(path)
       if status.get('status') == 'DONE' and steps_before is None:
         log(f'{path} is done after {status["step"]} steps')
@@ -83,15 +80,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
     settings.optimizer.check_parameters(program.template.params)
     if steps_before is not None:
-      taken, more = status.get('step', 0), settings.train.steps
-      schedules.check_goes_on(settings.optimizer, taken, steps_before, more)
-      curricula.check_goes_on(
-        settings.train.curriculum.make(),
-        taken,
-        steps_before,
-        more,
-        settings.data.max_length,
-      )
+      _check_goes_on(settings, status.get('step', 0), steps_before)
       log(f'{path} goes on: {steps_before} steps become {settings.train.steps}')
       # Before config.json has them: a kill in between leaves no other result.
       if processes.is_first():
@@ -105,10 +94,22 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     return result
 
 
-def _is_trial(path: str) -> bool:
-  """Whether a folder is the workdir of a trial."""
+def _check_is_no_trial(path: str, steps: int) -> None:
+  """UserError for the workdir of a trial, which keeps its steps."""
   sweep = os.path.dirname(os.path.dirname(os.path.abspath(path)))
-  return os.path.exists(os.path.join(sweep, 'sweep.json'))
+  if os.path.exists(os.path.join(sweep, 'sweep.json')):
+    raise UserError(
+      f'--workdir={path} is a trial of a sweep, whose trials keep their {steps} '
+      'steps; choose another --workdir'
+    )
+
+
+def _check_goes_on(settings: Settings, taken: int, steps: int) -> None:
+  """UserError unless the steps taken, of a run of `steps`, stay as they are."""
+  more, most = settings.train.steps, settings.data.max_length
+  schedules.check_goes_on(settings.optimizer, taken, steps, more)
+  curriculum = settings.train.curriculum.make()
+  curricula.check_goes_on(curriculum, taken, steps, more, most)
 
 
 def _is_kept(path: str) -> bool:

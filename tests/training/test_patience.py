@@ -1,13 +1,10 @@
 """A run stops after so many evaluations without a better score."""
 
 import pytest
-from conftest import make_small_config
+from conftest import make_group, make_small_config
 
 from experiments.command.errors import Interrupted
 from experiments.command.signals import Signals
-from experiments.data import loading
-from experiments.settings import settings as settings_lib
-from experiments.training import compiled
 from experiments.training import run as run_lib
 from experiments.workdir import metrics
 from experiments.workdir import workdir as workdir_lib
@@ -81,13 +78,7 @@ def test_a_run_stops_also_after_an_interruption(tmp_path):
 def test_trials_of_a_group_stop_each_by_itself(tmp_path):
   """Also where a signal comes after the last row of the one that stopped."""
   configs = [config_of(rate) for rate in (1e-12, 1e-2)]
-  runs = [
-    (config.to_dict(), settings_lib.from_config(config), str(tmp_path / name))
-    for config, name in zip(configs, 'ab', strict=True)
-  ]
-  settings = runs[0][1]
-  loaded = loading.load(settings.data, '')
-  program = compiled.make(settings, loaded.vocabulary, loaded.label_facts, 2)
+  runs, loaded, program = make_group(configs, tmp_path)
   for checks in (9, 2):
     with pytest.raises(Interrupted):
       run_lib.run_group(runs, loaded, program, After(checks))

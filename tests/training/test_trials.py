@@ -3,12 +3,9 @@
 import os
 
 import pytest
-from conftest import make_small_config
+from conftest import make_group, make_small_config
 
 from experiments.command.signals import Signals
-from experiments.data import loading
-from experiments.settings import settings as settings_lib
-from experiments.training import compiled
 from experiments.training import run as run_lib
 from experiments.workdir.checkpoints import Checkpoints
 
@@ -38,13 +35,7 @@ def test_a_kill_between_two_saves_costs_a_group_no_common_step(
     config.checkpoint.every_steps = 3
     config.checkpoint.max_to_keep = 1
     configs.append(config)
-  runs = [
-    (config.to_dict(), settings_lib.from_config(config), str(tmp_path / name))
-    for config, name in zip(configs, 'ab', strict=True)
-  ]
-  settings = runs[0][1]
-  loaded = loading.load(settings.data, '')
-  program = compiled.make(settings, loaded.vocabulary, loaded.label_facts, 2)
+  runs, loaded, program = make_group(configs, tmp_path)
   save = Checkpoints.save
 
   def killed(self, state):
