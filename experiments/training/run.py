@@ -99,8 +99,8 @@ def _check_is_no_trial(path: str, steps: int) -> None:
   sweep = os.path.dirname(os.path.dirname(os.path.abspath(path)))
   if os.path.exists(os.path.join(sweep, 'sweep.json')):
     raise UserError(
-      f'--workdir={path} is a trial of a sweep, whose trials keep their {steps} '
-      'steps; choose another --workdir'
+      f'--workdir={path} is a trial of a sweep, whose trials keep their '
+      f'{steps} steps; choose another --workdir'
     )
 
 
