@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shutil
 
 import conftest
@@ -15,7 +16,7 @@ from experiments import predict
 from experiments.command.errors import UserError
 from experiments.data import encoding
 from experiments.settings import open_models
-from experiments.training import evaluation, published_exports
+from experiments.training import evaluation, exports, published_exports
 from experiments.training import run as run_lib
 from experiments.workdir.checkpoints import leaves
 from selfattn import pretrained
@@ -45,6 +46,20 @@ def untrained(published_bert, tmp_path_factory):
   )
   result = run_lib.run(config, path)
   return path, result
+
+
+def test_an_export_has_the_special_tokens_of_the_tokenizer(
+  untrained, tmp_path
+):
+  path, _ = untrained
+  run = evaluation.restore_params(path, 'best')
+  labels = list(run.program.task.facts.names)
+  exports.write(run, encoding.read_tokenizer(path), labels, str(tmp_path))
+  exported = runpy.run_path(str(tmp_path / 'predict.py'))['predict']
+  texts = ['the film', 'good']
+  expected = [list(p.probabilities.values()) for p in predict.load(path)(texts)]
+  np.testing.assert_allclose(exported(texts), expected, rtol=1e-5)
+  assert np.isnan(exported([''])).all()
 
 
 def test_zero_steps_are_a_run_with_the_weights_of_the_file(

@@ -27,10 +27,10 @@ def predict(texts):
 
   It is NaN for a text without tokens.
   """
-  pairs = settings['reads_pairs']
-  encoded = tokenizer.encode_batch(texts, add_special_tokens=pairs)
-  # A pair of empty texts is [SEP] [SEP], and has no tokens in training.
-  ids = [text.ids if len(text.ids) > 2 * pairs else [] for text in encoded]
+  special = tokenizer.num_special_tokens_to_add(settings['reads_pairs'])
+  encoded = tokenizer.encode_batch(texts)
+  # An empty text, or a pair of two, has no tokens in training.
+  ids = [text.ids if len(text.ids) > special else [] for text in encoded]
   lengths = np.array([len(row) for row in ids], np.int32)
   longest = max([1, *lengths])
   if settings['length'] != 'any':
