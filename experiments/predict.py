@@ -39,13 +39,14 @@ from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows
 from experiments.data.text_files import Text
 from experiments.training import answers, run_flags
+from experiments.workdir import workdir as workdir_lib
 
 # Functions import what imports jax: --help and wrong input do not wait.
 
 # Flags that apply to --prompt alone.
 _OF_PROMPT = ('max_new_tokens', 'temperature', 'top_p', 'seed')
 _OF_TEXTS = (
-  'text', 'input', 'json', 'calibrated', 'batch_size',
+  'text', 'input', 'json', 'output', 'calibrated', 'batch_size',
 )  # fmt: skip
 
 
@@ -102,9 +103,10 @@ def load(
 def _check_task(task: Call, path: str) -> None:
   """UserError unless a task answers texts."""
   from experiments.learning.classify_tokens import ClassifyTokens
+  from experiments.learning.contrastive import Contrastive
   from experiments.learning.text_tasks import TextTask
 
-  if not issubclass(task.entry, TextTask | ClassifyTokens):
+  if not issubclass(task.entry, TextTask | ClassifyTokens | Contrastive):
     raise UserError(
       f'{path} was trained on config.task = {task}, which predicts '
       'tokens and no label of a text; use '
@@ -127,6 +129,8 @@ def _define(values) -> None:
   define(
     values,
     ('json', False, 'Print one JSON object per text, with all probabilities.'),
+    ('output', None, 'File for vectors of contrastive, as of numpy.save: a row '
+     'for each text, in place of a line; NaN for an empty one.'),
     run_flags.CALIBRATED,
     ('batch_size', 64, 'Texts of a batch.', 1),
     ('prompt', None, 'A text that a language model goes on from.'),
@@ -169,11 +173,24 @@ def main(values) -> None:
         f'{predictor.run.settings.task}, which predicts tokens and no label '
         'of a text; give --prompt, a text that it goes on from'
       )
-    trained = predictor.runs[0].settings.data.further()
-    rows = answers.rows(values, trained, file)
+    settings = predictor.runs[0].settings
+    show, vectors = answers.printed(values.json), []
+    if values.output is not None:
+      if settings.task.name != 'contrastive':
+        raise UserError(
+          f'--output is for vectors of contrastive; --workdir={workdir} was '
+          f'trained on config.task = {settings.task}'
+        )
+
+      def show(rows, answered):
+        vectors.extend(one.label for one in answered)
+
+    rows = answers.rows(values, settings.data.further(), file)
     windows = input_rows.windows(rows, predictor.window, file)
     try:
-      count = answers.write(predictor, windows, signals, values.json)
+      count = answers.write(predictor, windows, signals, show)
+      if values.output is not None:
+        workdir_lib.write_atomic(values.output, answers.npy(vectors))
       if not values.json:
         app.print_result({'count': count, **predictor.steps})
     except BrokenPipeError:
@@ -186,6 +203,9 @@ def _check(values) -> None:
   if values.text and values.input is not None:
     raise UserError('--text and --input exclude one another')
   refuse(values, _OF_PROMPT, 'and --prompt need one another')
+  if values.output is not None:
+    refuse(values, ('json',), 'and --output exclude one another')
+    app.check_output(values.output)
   changed = input_rows.changed(values)
   if values.text and changed:
     key = next(iter(changed))

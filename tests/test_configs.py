@@ -4,12 +4,11 @@ import os
 import pathlib
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from experiments.command import config_files
 from experiments.data import loading
-from experiments.data.batches import Batch
 from experiments.learning.text_tasks import TextTask
 from experiments.settings.settings import from_config
 from experiments.sweeps import plan
@@ -27,6 +26,7 @@ FINE_TUNED = {
   'minilm_sst2': 'sst2_sentences',
   'minilm_mr': 'mr',
   'minilm_mrpc': 'mrpc',
+  'minilm_stsb': 'stsb',
 }
 
 
@@ -98,6 +98,7 @@ CLASSES = {
   'goemotions': 28,
   'language_model': 0,
   'stsb': 1,
+  'minilm_stsb': 0,
   'mqar': 32,
 }
 # Generated data of the same kind, and less of it.
@@ -127,11 +128,8 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
   assert len(loaded.label_facts.names) == CLASSES.get(path.stem, 2)
   assert all(len(split) for split in loaded.splits.values())
   program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
-  tokens = jax.ShapeDtypeStruct((2, 7), jnp.int32)
-  row = jax.ShapeDtypeStruct((2,), jnp.int32)
-  of_split = loaded.splits['test'].labels
-  labels = jax.ShapeDtypeStruct((2, *of_split.shape[1:]), of_split.dtype)
-  batch = Batch(tokens, row, labels, row)
+  *_, longest = loaded.bucket_lengths
+  batch = loaded.splits['test'].batch(np.arange(2), 2, longest)
   outputs = jax.eval_shape(program.eval_step, program.template.params, batch)
   if isinstance(program.task, TextTask):
     assert outputs[1].shape == (2, len(loaded.label_facts.names))

@@ -20,10 +20,11 @@ class Batch(NamedTuple):
   """Arrays of one step; rows of weight 0 are padding.
 
   Attributes:
-    tokens: int32 (batch, length), token ids, padded with PAD.
+    tokens: int32 (batch, length), token ids, padded with PAD; of examples with
+      several texts, a row for each text, and those of an example adjacent.
     lengths: int32 (batch,), number of tokens of each row without padding.
-    labels: (batch, ...), as the reader of labels has them; int32 of classes.
-    weights: float32 (batch,), 1 for an example, 0 for padding.
+    labels: (examples, ...), as the reader of labels has them; int32 of classes.
+    weights: float32 (examples,), 1 for an example, 0 for padding.
   """
 
   tokens: np.ndarray
@@ -57,9 +58,9 @@ class Examples:
     tokens: token ids of all texts, and at least one more; of any integer type,
       and maybe memory-mapped.
     starts: int64 (examples,), index of the first token of each text; see
-      `offsets`.
-    lengths: int32 (examples,), number of tokens of each text.
-    labels: (examples, ...), one for each text.
+      `offsets`. Of examples with several texts (examples, texts).
+    lengths: int32, of the shape of starts, number of tokens of each text.
+    labels: (examples, ...).
   """
 
   tokens: np.ndarray
@@ -69,6 +70,18 @@ class Examples:
 
   def __len__(self) -> int:
     return len(self.labels)
+
+  @property
+  def longest(self) -> np.ndarray:
+    """Int32 (examples,), number of tokens of the longest text of each."""
+    return self.lengths.reshape(len(self), -1).max(axis=1)
+
+  def apart(self) -> Examples:
+    """Each text as an example of its own, with the label of its example."""
+    labels = np.repeat(self.labels, self.lengths.size // len(self), axis=0)
+    return Examples(
+      self.tokens, self.starts.ravel(), self.lengths.ravel(), labels
+    )
 
   def take(self, rows: np.ndarray) -> Examples:
     """The examples with these indices, in this order."""
@@ -86,19 +99,19 @@ class Examples:
   def batch(
     self, rows: np.ndarray, size: int, length: int, share: Share = ALL_ROWS
   ) -> Batch:
-    """The examples `rows`, padded to `size` rows of `length` tokens.
+    """The examples `rows`, padded to `size` examples of `length` tokens.
 
-    Returns only the rows of `share`, after padding to its multiple.
+    Returns only those of `share`, after padding to its multiple.
     """
     size = -(-size // share.multiple) * share.multiple // share.count
     rows = rows[share.index * size : (share.index + 1) * size]
-    lengths = np.zeros(size, np.int32)
+    lengths = np.zeros((size, *self.lengths.shape[1:]), np.int32)
     labels = np.zeros((size, *self.labels.shape[1:]), self.labels.dtype)
-    starts = np.zeros(size, np.int64)
+    starts = np.zeros(lengths.shape, np.int64)
     lengths[: len(rows)] = self.lengths[rows]
     starts[: len(rows)] = self.starts[rows]
     labels[: len(rows)] = self.labels[rows]
-    column = np.arange(length)
+    lengths, starts, column = lengths.ravel(), starts.ravel(), np.arange(length)
     padding_mask = column < lengths[:, None]
     index = np.where(padding_mask, starts[:, None] + column, 0)
     tokens = np.where(padding_mask, self.tokens[index], PAD).astype(np.int32)
@@ -207,7 +220,7 @@ class TrainBatches:
 
   def _by_bucket(self, shuffled: np.ndarray) -> np.ndarray:
     """Full batches, then the remainders, both from the shortest bucket on."""
-    lengths = self.examples.lengths[shuffled]
+    lengths = self.examples.longest[shuffled]
     buckets = len(self.bucket_lengths)
     bucket = np.searchsorted(self.bucket_lengths, lengths)
     bucket = bucket.astype(np.min_scalar_type(2 * buckets))
@@ -229,7 +242,7 @@ def eval_batches(
 
   Indices are of the global batch; the batch holds the rows of `share`.
   """
-  order = np.argsort(examples.lengths, kind='stable')
+  order = np.argsort(examples.longest, kind='stable')
   for start in range(0, len(order), batch_size):
     rows = order[start : start + batch_size]
     length = fit(int(examples.lengths[rows].max()), lengths)

@@ -29,6 +29,8 @@ class Dataset:
     is_stream: whether its rows are pieces of one stream, in their order, and
       examples are windows of it; see experiments.data.streams.pieces.
     has_pairs: whether the text of each row is a tuple of two texts.
+    num_apart: how many texts the tuple of each row has that are encoded apart;
+      0: a row is one text, or a pair.
     classes: the labels in order; empty: those of train, sorted, numbers by
       value.
     unknown_labels: what to do with rows of other labels: 'error' or 'drop'.
@@ -39,6 +41,7 @@ class Dataset:
   is_generated: ClassVar[bool] = False
   is_stream: ClassVar[bool] = False
   has_pairs: ClassVar[bool] = False
+  num_apart: ClassVar[int] = 0
   classes: ClassVar[Sequence[str]] = ()
   # An option in a subclass, in its order there.
   unknown_labels = 'error'

@@ -81,9 +81,20 @@ class DataSettings:
     """Tokens of a pair, at most; None: the texts are no pairs."""
     return self.max_length if self.dataset().has_pairs else None
 
+  @property
+  def num_apart(self) -> int:
+    """How many texts of an example are encoded apart; 0: it is one text."""
+    return self.dataset().num_apart
+
   def further(self) -> Text:
-    """How other files than those of the run are read."""
+    """How other files than those of the run are read.
+
+    Of texts that are encoded apart, a file has one in each row.
+    """
     source = self.dataset()
+    if source.num_apart:
+      column = self.text.text_columns[:1]
+      return dataclasses.replace(self.text, join='space', text_columns=column)
     if isinstance(source, Text):
       return source
     join = 'pair' if source.has_pairs else self.text.join

@@ -72,7 +72,7 @@ def check_texts(texts: list[str], flag: str = '--text') -> None:
 
 def encode(
   tokenizer,
-  texts: Sequence[str | tuple[str, str]],
+  texts: Sequence[str | tuple[str, ...]],
   max_length: int,
 ) -> tuple[Examples, np.ndarray]:
   """(token ids of texts or pairs, truncated; whether each was). No labels."""
@@ -132,7 +132,7 @@ def words_begun(
 
 
 def special_ids(
-  tokenizer, texts: Sequence[str | tuple[str, str]], max_length: int
+  tokenizer, texts: Sequence[str | tuple[str, ...]], max_length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Token ids of texts or pairs with special tokens, truncated.
 
@@ -168,7 +168,7 @@ def log_truncated(is_truncated: np.ndarray, max_length: int, name: str) -> None:
   """Says how many texts, by what they are called, are truncated, if any are."""
   if num_truncated := int(is_truncated.sum()):
     log(
-      f'{num_truncated} of {len(is_truncated)} {name} are truncated to '
+      f'{num_truncated} of {is_truncated.size} {name} are truncated to '
       f'{max_length} tokens (config.data.max_length)'
     )
 
@@ -194,7 +194,7 @@ def vocabulary(
   def make():
     report = Reporter('{} texts read for the vocabulary')
     texts = report.counted(rows.stream(chosen.splits['train']))
-    if source.has_pairs:
+    if source.has_pairs or source.num_apart:
       parts_of = (map(parted, chunk) for chunk in texts)
       texts = (list(itertools.chain.from_iterable(c)) for c in parts_of)
     tokenizer = trained.train(texts)
@@ -222,14 +222,16 @@ def tokens(
   rows: Rows,
   tokenizer,
   settings: DataSettings,
+  num_apart: int = 0,
   has_words: bool = False,
 ) -> Arrays:
   """The tokens of all rows: `tokens`, `offsets` as of texts, `unknown` counts.
 
-  Rows with special tokens are truncated to settings.max_length, and
-  `is_truncated` says which are. If it `has_words`, `words` has the word that
-  each token begins, or -1, and `num_words` how many a text has. The key is that
-  of the rows.
+  Texts with special tokens are truncated to settings.max_length, and
+  `is_truncated` says which are. Where the texts of a row are encoded apart,
+  each has a place of its own, see `places`. If it `has_words`, `words` has the
+  word that each token begins, or -1, and `num_words` how many a text has. The
+  key is that of the rows, and num_apart that of their data set.
   """
   import tokenizers
 
@@ -245,6 +247,8 @@ def tokens(
     yield {'offsets': np.zeros(1, np.int64)}
     for texts in Reporter('{} texts tokenised').counted(rows.stream()):
       more = {}
+      if num_apart:
+        texts = [*itertools.chain.from_iterable(map(parted, texts))]
       if is_special:
         several = list(map(parted, texts)) if are_pairs else texts
         ids, lengths, is_truncated = special_ids(
@@ -283,8 +287,19 @@ def tokens(
   return store.arrays('tokens', [key, of_ids], make)
 
 
+def places(chosen: np.ndarray, num_apart: int) -> np.ndarray:
+  """Where `tokens` has the texts of these rows: (rows,), or (rows, texts)."""
+  if not num_apart:
+    return chosen
+  return chosen[:, None] * num_apart + np.arange(num_apart)
+
+
 def unknown_tokens(arrays: Arrays, splits: dict[str, np.ndarray]) -> list[str]:
-  """Messages about splits with many tokens that are not in the vocabulary."""
+  """Messages about splits with many tokens that are not in the vocabulary.
+
+  Args:
+    splits: `places` of each.
+  """
   lines, begins = [], arrays['offsets']
   for split, chosen in splits.items():
     unknown = int(arrays['unknown'][chosen].sum())

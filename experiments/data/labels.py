@@ -79,10 +79,12 @@ class Labels:
   Attributes:
     least: fewest outputs that can be learned.
     is_listable: whether config.data.text.labels may list the names.
+    is_optional: whether texts may have none, an empty string.
   """
 
   least: ClassVar[int] = 0
   is_listable: ClassVar[bool] = False
+  is_optional: ClassVar[bool] = False
 
   def names(self, train: Iterable[str]) -> list[str]:
     """Names of the outputs, from the distinct strings of train."""
@@ -203,6 +205,24 @@ class Numbers(Labels):
 
   def allowed(self, names):
     return f'a finite number, absolute value below {_TOO_LARGE:.0e}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Similarities(Labels):
+  """How alike the texts of an example are, a number; without labels, NaN."""
+
+  is_optional: ClassVar = True
+
+  def values(self, strings, names):
+    numbers = np.array([_number(string) for string in strings])
+    is_known = np.array([string == '' for string in strings])
+    return numbers, is_known | (abs(numbers) < _TOO_LARGE)
+
+  def learned(self, values, facts):
+    return values.astype(np.float32)
+
+  def allowed(self, names):
+    return Numbers().allowed(names)
 
 
 CLASSES = Classes()

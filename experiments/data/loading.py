@@ -118,16 +118,19 @@ def load(
       store, rows, chosen, settings.vocabulary, source
     )
   has_words = isinstance(reader, TokenLabels)
-  arrays = encoding.tokens(store, key, rows, tokenizer, settings, has_words)
+  num_apart = source.num_apart
+  arrays = encoding.tokens(
+    store, key, rows, tokenizer, settings, num_apart, has_words
+  )
+  parts = Tokenised(rows, arrays, chosen.splits, tokenizer, num_apart)
   if is_new:
-    _warn([*rows.warnings, *chosen.problems], arrays, chosen.splits)
+    _warn([*rows.warnings, *chosen.problems], parts)
     for said in groups.balance(rows, chosen.splits, settings.group_column):
       log(said)
   files = {
     'tokenizer.json': tokenizer.to_str(pretty=True),
     'data.json': json.dumps(chosen.facts, indent=2),
   }
-  parts = Tokenised(rows, arrays, chosen.splits, tokenizer)
   return _data(parts, settings, reader, LabelFacts.of(chosen.facts), files)
 
 
@@ -221,11 +224,14 @@ def load_file(
     raise UserError(f'--file={name} has no text{of_labels}')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
   has_words = isinstance(reader, TokenLabels)
-  arrays = encoding.tokens(store, key, rows, tokenizer, settings, has_words)
+  num_apart = source.num_apart
+  arrays = encoding.tokens(
+    store, key, rows, tokenizer, settings, num_apart, has_words
+  )
   if not source.is_stream:
     problems += selection.problems(rows, splits)
-  _warn([*rows.warnings, *problems], arrays, splits)
-  parts = Tokenised(rows, arrays, splits, tokenizer)
+  parts = Tokenised(rows, arrays, splits, tokenizer, num_apart)
+  _warn([*rows.warnings, *problems], parts)
   return _data(parts, settings, reader, known, {})
 
 
@@ -275,11 +281,6 @@ def _read(
   return rows, key, store
 
 
-def _warn(problems: list[str], arrays: Arrays, splits: Splits) -> None:
-  for problem in [*problems, *encoding.unknown_tokens(arrays, splits)]:
-    log(f'WARNING: {problem}')
-
-
 class Tokenised(NamedTuple):
   """Rows, their tokens as of encoding.tokens, and row indices by split."""
 
@@ -287,6 +288,20 @@ class Tokenised(NamedTuple):
   arrays: Arrays
   splits: Splits
   tokenizer: Any
+  num_apart: int
+
+  def places(self) -> Splits:
+    """Where the arrays have the texts of each split."""
+    return {
+      split: encoding.places(chosen, self.num_apart)
+      for split, chosen in self.splits.items()
+    }
+
+
+def _warn(problems: list[str], parts: Tokenised) -> None:
+  unknown = encoding.unknown_tokens(parts.arrays, parts.places())
+  for problem in [*problems, *unknown]:
+    log(f'WARNING: {problem}')
 
 
 def _data(
@@ -303,12 +318,13 @@ def _data(
   values, _ = reader.values(rows.names, label_facts.names)
   values = reader.learned(values, label_facts)
   examples, words = {}, arrays.get('words')
-  for split, chosen in parts.splits.items():
-    starts, ends = arrays['offsets'][chosen], arrays['offsets'][chosen + 1]
+  for split, places in parts.places().items():
+    chosen = parts.splits[split]
+    starts, ends = arrays['offsets'][places], arrays['offsets'][places + 1]
     lengths = (ends - starts).astype(np.int32)
     is_truncated = lengths > most
     if 'is_truncated' in arrays:
-      is_truncated = arrays['is_truncated'][chosen]
+      is_truncated = arrays['is_truncated'][places]
     encoding.log_truncated(is_truncated, most, f'{split} texts')
     lengths, labels = np.minimum(lengths, most), values[rows.labels[chosen]]
     if words is not None:
@@ -322,7 +338,7 @@ def _data(
     examples,
     label_facts,
     Vocabulary.of(parts.tokenizer),
-    bucket_lengths(first.lengths, settings.num_buckets, longest),
+    bucket_lengths(first.longest, settings.num_buckets, longest),
     files,
     rows,
     parts.splits,

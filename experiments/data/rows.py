@@ -21,18 +21,18 @@ from experiments.data.store import Arrays
 
 # Rows whose texts are in memory at once.
 _CHUNK = 2_000
-# Stands between the two texts. It is white space to Python, so that pairs that
-# differ by white space are equal, as texts are.
+# Stands between the texts of a row. It is white space to Python, so that pairs
+# that differ by white space are equal, as texts are.
 _BETWEEN = '\x1f'
 
 
 class Row(NamedTuple):
   """A `text` and its `label`, with its file and row number in it, from 1.
 
-  The text is a tuple of two texts in a data set that has_pairs.
+  The text is a tuple of texts in a data set that has_pairs, or has num_apart.
   """
 
-  text: str | tuple[str, str]
+  text: str | tuple[str, ...]
   label: str
   file: str
   number: int
@@ -43,8 +43,8 @@ class Rows:
   """Rows of all files, those of a split one after the other.
 
   Attributes:
-    texts: uint8, the texts in UTF-8, concatenated; of a pair, the one that
-      `joined` makes of it.
+    texts: uint8, the texts in UTF-8, concatenated; of several in a row, the one
+      that `joined` makes of them.
     offsets: int64 (rows + 1,), where each text begins, and the end of the last.
     hashes: uint64 (rows,), of the texts without their case, white space and
       Unicode normal form. Of ten million texts, two differ and have equal
@@ -116,27 +116,27 @@ class Rows:
     )
 
 
-def joined(text: str | tuple[str, str]) -> str:
-  """The text of a row as one string, from which `parted` has a pair."""
+def joined(text: str | tuple[str, ...]) -> str:
+  """The text of a row as one string, from which `parted` has several."""
   if isinstance(text, str):
     return text
   return _BETWEEN.join(part.replace(_BETWEEN, ' ') for part in text)
 
 
-def parted(text: str) -> tuple[str, str]:
-  """The pair of which `joined` has made one text."""
-  first, _, second = text.partition(_BETWEEN)
-  return first, second
+def parted(text: str) -> tuple[str, ...]:
+  """The texts of which `joined` has made one."""
+  return tuple(text.split(_BETWEEN))
 
 
 def checked(rows: Iterable[Row], source: Dataset) -> Iterator[Row]:
-  """The rows of a data set, which are pairs if it says so, or a UserError."""
+  """The rows of a data set, with as many texts as it says, or a UserError."""
+  count = source.num_apart or 2 * source.has_pairs
   for row in rows:
-    if isinstance(row.text, str) == source.has_pairs:
+    if (0 if isinstance(row.text, str) else len(row.text)) != count:
       raise UserError(
-        f'{row.file} row {row.number}: the text is {row.text!r:.200}, and '
-        f'has_pairs of {type(source).__name__} is {source.has_pairs}; a text '
-        'is a tuple of two texts where it is True, and a str elsewhere'
+        f'{row.file} row {row.number}: the text is {row.text!r:.200}, and must '
+        f'be {f"a tuple of {count} texts" if count else "a str"}, as has_pairs '
+        f'and num_apart of {type(source).__name__} say'
       )
     yield row
 

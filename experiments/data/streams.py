@@ -59,7 +59,7 @@ class Stream(Text):
       require(size >= 0, name, size, 'at least 0 (0 reads all)')
       files = f'0, or config.data.text.{split} must name files'
       require(not size or getattr(self, split), name, size, files)
-    if self.has_pairs:
+    if self.join != 'space':
       raise UserError(
         f'config.data.text.join = {self.join!r} must be space for '
         'config.data.source = stream'

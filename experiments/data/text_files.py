@@ -19,7 +19,7 @@ from experiments.data.rows import Row
 from experiments.data.text_format import TEXT
 
 # What several columns of text become.
-JOINS = ('space', 'pair')
+JOINS = ('space', 'pair', 'apart')
 
 
 def _is_encoding(name: str) -> bool:
@@ -54,7 +54,8 @@ class Text(Dataset):
       without header.
     join: what several columns are: 'space': one text, joined by spaces; 'pair':
       two texts, `[CLS] a [SEP] b [SEP]`, which the model tells from each other;
-      in 'lines' and the texts of classes, a tab separates the two.
+      'apart': texts that are encoded apart, for config.task=contrastive; in
+      'lines' and the texts of classes, a tab separates two.
     label_column: name of the column with the label, or its index; empty for
       files without labels, and then each line of 'lines' is a text.
     label_columns: names of columns of 0 and 1 in place of label_column, one for
@@ -97,6 +98,12 @@ class Text(Dataset):
     return self.join == 'pair'
 
   @property
+  def num_apart(self) -> int:
+    if self.join != 'apart':
+      return 0
+    return len(self.text_columns) if self.format.entry.has_columns else 2
+
+  @property
   def classes(self) -> list[str]:
     """The names that `labels` lists, or else label_columns, in order."""
     entries = map(named, self.labels or self.label_columns)
@@ -111,10 +118,12 @@ class Text(Dataset):
         f'config.data.dir = {directory!r} must be {allowed} for '
         f'config.data.text.format = {self.format}'
       )
-    if self.has_pairs and format.has_columns and len(self.text_columns) != 2:
+    counts = {'pair': (2,), 'apart': (2, 3)}.get(self.join)
+    if format.has_columns and counts and len(self.text_columns) not in counts:
       raise UserError(
-        f'config.data.text.text_columns = {self.text_columns!r} must be two '
-        "columns for config.data.text.join = 'pair'"
+        f'config.data.text.text_columns = {self.text_columns!r} must be '
+        f'{" or ".join(map(str, counts))} columns for config.data.text.join = '
+        f'{self.join!r}'
       )
     if self.label_columns and not format.has_columns:
       raise UserError(
@@ -133,13 +142,15 @@ class Text(Dataset):
     """The options of another file; UserError for one that is not allowed."""
     return self.of(**{**schema.flat(self), **options})
 
-  def text_of(self, columns: Sequence[str]) -> str | tuple[str, str]:
-    """The text of a row, or its pair of texts, from its text columns.
+  def text_of(self, columns: Sequence[str]) -> str | tuple[str, ...]:
+    """The text of a row, or its several texts, from its text columns.
 
     A subclass may join them in another way. A format without columns has one. A
     UserError says that they are no pair.
     """
-    return _pair(columns) if self.has_pairs else ' '.join(columns)
+    if self.join == 'space':
+      return ' '.join(columns)
+    return tuple(columns) if len(columns) > 1 else _pair(columns[0], self.join)
 
   def label_of(self, cells: Sequence[str]) -> str:
     """The label of a row, or all of them as `labels.joined` writes a set.
@@ -288,12 +299,12 @@ class Text(Dataset):
     return ':'.join(levels[: self.label_depth or len(levels)])
 
 
-def _pair(columns: Sequence[str]) -> tuple[str, str]:
-  """The pair of two columns, or of one text with a tab between the two."""
-  texts = columns[0].split('\t', 1) if len(columns) == 1 else columns
-  if len(texts) != 2:
+def _pair(text: str, join: str) -> tuple[str, str]:
+  """The two texts between which a tab is."""
+  first, tab, second = text.partition('\t')
+  if not tab:
     raise UserError(
-      f'{columns[0]!a:.200} is no pair of texts (config.data.text.join = '
-      "'pair'): a tab must separate them"
+      f'{text!a:.200} is no pair of texts (config.data.text.join = {join!r}): '
+      'a tab must separate them'
     )
-  return texts[0], texts[1]
+  return first, second

@@ -165,7 +165,7 @@ def _of_split(
   sections, worst = results.sections(answers, loaded, values.split, called)
   attended += _worst_attended(model, examples, worst, attended)
   if model.has_heads:
-    some = _some(examples, values.num_examples)
+    some = _some(examples.apart(), values.num_examples)
     numbers |= _heads(model, some, lengths)
     shown = results.heads(numbers['heads'], numbers['ablation'])
     sections.append(pages.section(f'Heads on {values.split}', shown))
@@ -260,7 +260,7 @@ def _heads(model: _Model, examples: Examples, lengths) -> dict:
     )
   )
   ablated = None
-  reason = ablation.unsupported_reason(classifier, params)
+  reason = ablation.unsupported_reason(classifier, params, task)
   if reason is None:
     of_heads, ablated = ablation.ablate(
       classifier, params, examples, lengths, task

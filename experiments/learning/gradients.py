@@ -85,7 +85,7 @@ def weighted_sums(
   )
   losses, correct = task.losses(logits, targets, hparams.label_smoothing)
   loss = (losses * targets.weights).sum()
-  weight_B = targets.weights.reshape(len(targets.weights), -1).sum(axis=1)
+  weight_B = targets.weights.reshape(len(targets.tokens), -1).sum(axis=1)
   of_measures = [
     (value_B * weight_B).sum()
     for value_B in measured(trained, sown, mask_BL, classifier.has_cls)

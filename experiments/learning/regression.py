@@ -69,19 +69,12 @@ class Regression(TextTask):
       labels.astype(np.float64),
     )
     errors = (predicted - truth) * self.facts.std
-    # Of equal numbers no correlation is defined.
-    is_defined = np.ptp(predicted) > 0 and np.ptp(truth) > 0
-    pearson = spearman = None
-    if is_defined:
-      ranks = scores_lib.ranked(predicted), scores_lib.ranked(truth)
-      pearson = float(np.corrcoef(predicted, truth)[0, 1])
-      spearman = float(np.corrcoef(*ranks)[0, 1])
     return {
       'loss': float(losses.mean(dtype=np.float64)),
       'rmse': float(np.sqrt((errors**2).mean())),
       'mae': float(abs(errors).mean()),
-      'pearson': pearson,
-      'spearman': spearman,
+      'pearson': scores_lib.pearson(predicted, truth),
+      'spearman': scores_lib.spearman(predicted, truth),
     }
 
   def host_losses(self, logits, labels, smoothing=0.0):

@@ -68,6 +68,19 @@ def ranked(values: np.ndarray) -> np.ndarray:
   return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
+def pearson(x: np.ndarray, y: np.ndarray) -> float | None:
+  """The correlation of two arrays; None if one is constant, or not finite."""
+  if not (np.ptp(x) > 0 and np.ptp(y) > 0):
+    return None
+  return float(np.corrcoef(x, y)[0, 1])
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> float | None:
+  """The correlation of ranks; None as for `pearson`."""
+  is_finite = np.isfinite(x).all() and np.isfinite(y).all()
+  return pearson(ranked(x), ranked(y)) if is_finite else None
+
+
 def of_sets(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
   """Micro and macro F1 and subset accuracy of sets of labels.
 

@@ -218,7 +218,9 @@ def make_eval_step(
       mutable=collections_of(measures),
     )
     of_texts = measured(measures, sown, mask_BL, classifier.has_cls)
-    return (*task.outputs(logits, targets), *of_texts)
+    # Of an example with several texts, the mean.
+    of_examples = (v.reshape(len(batch.weights), -1).mean(1) for v in of_texts)
+    return (*task.outputs(logits, targets), *of_examples)
 
   return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
 

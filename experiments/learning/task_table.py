@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from experiments.learning.classify import Classify
 from experiments.learning.classify_tokens import ClassifyTokens
+from experiments.learning.contrastive import Contrastive
 from experiments.learning.masked_tokens import MaskedTokens
 from experiments.learning.multilabel import Multilabel
 from experiments.learning.regression import Regression
@@ -14,6 +15,7 @@ TASKS: dict[str, type[Task]] = {
   'multilabel': Multilabel,
   'regression': Regression,
   'classify_tokens': ClassifyTokens,
+  'contrastive': Contrastive,
   'masked_tokens': MaskedTokens,
   'next_token': NextToken,
 }

@@ -79,6 +79,9 @@ class Task:
     metrics: names that `scores` returns, with `max` or `min` as the best value;
       the first one selects the best checkpoint unless the config names one.
     labels: how the labels of the texts are read; None: `targets` reads none.
+    compares_texts: whether the loss of an example depends on the others of its
+      batch, which is then computed as one and not in microbatches; its texts
+      are those that config.data.text.join = 'apart' makes.
     has_mask_token: whether inputs have [MASK], of id V where the vocabulary has
       no such token.
     is_causal: whether the encoder must be causal.
@@ -89,10 +92,13 @@ class Task:
     label_ids: for each name of the labels, the id of the token that it is, or
       None; no option.
     vocabulary: of the data, or None; no option.
+    axis: of the mesh, over which the examples of a batch of training are
+      spread; None: one device has all; no option.
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
   labels: ClassVar[Labels | None] = None
+  compares_texts: ClassVar[bool] = False
   has_mask_token: ClassVar[bool] = False
   is_causal: ClassVar[bool] = False
   reads_streams: ClassVar[bool] = False
@@ -104,6 +110,7 @@ class Task:
   # Of no type that a config reads, so that it is no option.
   label_ids: Any = dataclasses.field(default=(), repr=False, kw_only=True)
   vocabulary: Any = dataclasses.field(default=None, repr=False, kw_only=True)
+  axis: Any = dataclasses.field(default=None, repr=False, kw_only=True)
 
   @property
   def needs_mask_token(self) -> bool:
@@ -132,6 +139,9 @@ class Task:
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module | None:
     """A module from (x_BLD, table) to logits, see TextClassifier.token_head.
+
+    Or one of selfattn.heads that takes the place of config.model.head; None:
+    that one.
 
     Args:
       vocab_size: V.

@@ -41,6 +41,7 @@ def check(settings) -> None:
     f'{data.source}',
   )
   _check_pairs(settings, require)
+  _check_apart(settings, require)
   one_of(
     settings.checkpoint.best_metric,
     settings.metrics,
@@ -139,10 +140,37 @@ def _check_pairs(settings, require) -> None:
   )
 
 
+def _check_apart(settings, require) -> None:
+  compares, is_apart = (
+    settings.task.entry.compares_texts,
+    settings.data.num_apart,
+  )
+  require(
+    compares or not is_apart,
+    'task',
+    'one that compares texts, such as contrastive, for config.data.text.join = '
+    "'apart'",
+  )
+  require(
+    is_apart or not compares,
+    'data.text.join',
+    f"'apart' for config.task = {settings.task}, which compares texts",
+  )
+  require(
+    not compares or settings.train.grad_accum_steps <= 1,
+    'train.grad_accum_steps',
+    f'0 or 1 for config.task = {settings.task}, which compares all texts of a '
+    'batch',
+  )
+
+
 def _check_labels(text: Text, task: Call, require) -> None:
   labels = task.entry.labels
   require(
-    text.label_column != '' or text.label_columns or labels is None,
+    text.label_column != ''
+    or text.label_columns
+    or labels is None
+    or labels.is_optional,
     'data.text.label_column',
     f'a column for config.task = {task}, which reads labels',
   )

@@ -1,10 +1,14 @@
-"""Rows of texts and the lines that answer them: JSON, or cells and tabs."""
+"""Rows of texts and what answers them: lines of JSON, of cells, or an array."""
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from experiments.command import app
 from experiments.command.errors import UserError, at
@@ -55,27 +59,28 @@ def rows(values, trained: Text, file) -> Iterator[tuple[dict, Any]]:
 
 
 def write(
-  predictor, windows: Iterator[list], signals: Signals, as_json: bool
+  predictor, windows: Iterator[list], signals: Signals, show: Callable
 ) -> int:
-  """Prints the answers window by window; returns the number of rows.
+  """Shows the answers window by window; returns the number of rows.
 
   A window is a list of pairs (row, its text), and a row has values by column.
   Interrupted if a signal was received.
+
+  Args:
+    show: takes the rows of a window and their answers.
   """
   count = num_truncated = num_empty = first_empty = 0
   report = Reporter('predicted {} texts')
   for window in interruptible(windows, signals):
     answers = predictor([text for _, text in window])
-    rows = [row for row, _ in window]
-    line = _json_line if as_json else _text_line
-    app.print_lines(map(line, rows, answers))
+    show([row for row, _ in window], answers)
     signals.check()
     for number, answer in enumerate(answers, count + 1):
       if answer.label is None:
         num_empty, first_empty = num_empty + 1, first_empty or number
     num_truncated += sum(answer.is_truncated for answer in answers)
-    count += len(rows)
-    report.add(len(rows))
+    count += len(window)
+    report.add(len(window))
   if num_empty:
     log(
       f'WARNING: {num_empty} of {count} texts are empty and have no label, '
@@ -87,6 +92,21 @@ def write(
       f'{predictor.max_length} tokens (config.data.max_length)'
     )
   return count
+
+
+def printed(as_json: bool) -> Callable:
+  """Prints a line for each row: JSON, or cells with tabs between them."""
+  line = _json_line if as_json else _text_line
+  return lambda rows, answers: app.print_lines(map(line, rows, answers))
+
+
+def npy(vectors: list[list[float] | None]) -> bytes:
+  """A file of NumPy: float32 (texts, width), NaN for texts without tokens."""
+  width = max((len(vector) for vector in vectors if vector), default=0)
+  rows = [vector or [math.nan] * width for vector in vectors]
+  content = io.BytesIO()
+  np.save(content, np.array(rows, np.float32))
+  return content.getvalue()
 
 
 def interruptible(windows: Iterator, signals: Signals) -> Iterator:
@@ -115,12 +135,10 @@ def _label_cells(answer) -> tuple[str, str]:
   if label is None:
     return '(empty)', ''
   if probabilities is None:
-    # A class for each word, or a number.
-    is_list = isinstance(label, list)
-    shown = (
-      ' '.join(name or '_' for name in label) if is_list else f'{label:.6g}'
-    )
-    return shown, ''
+    # A class for each word, a vector, or a number.
+    if isinstance(label, list):
+      return ' '.join('_' if part is None else str(part) for part in label), ''
+    return f'{label:.6g}', ''
   labels = label if isinstance(label, list) else [label]
   shown = (f'{probabilities[label]:.4f}' for label in labels)
   return ', '.join(labels) or '(none)', ', '.join(shown)

@@ -18,7 +18,7 @@ from experiments.learning.tasks import Task
 from experiments.settings import parts
 from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
-from selfattn.heads import TokenHead, VocabularyHead
+from selfattn.heads import Head, TokenHead, VocabularyHead
 from selfattn.kernels import platform_of
 
 
@@ -56,7 +56,9 @@ def model(
     vocab_size = chosen.vocab_size
   encoder = parts.encoder(chosen, vocab_size, platform)
   parts.check_encoder(chosen, encoder, platform)
-  token_head = made.head(vocab_size, num_classes)
+  text_head, token_head = chosen.head.make(), made.head(vocab_size, num_classes)
+  if isinstance(token_head, Head):
+    text_head, token_head = token_head, None
   name = settings.task.name
   if chosen.pretrained and isinstance(token_head, TokenHead):
     # As selfattn.pretrained calls it.
@@ -73,7 +75,7 @@ def model(
     embed_dim=chosen.embed_dim,
     encoder=encoder,
     pool=chosen.pool.make(),
-    head=chosen.head.make(),
+    head=text_head,
     embed_init_std=chosen.embed_init_std,
     sampling=chosen.position_sampling.make(),
     dtype=jnp.dtype(chosen.dtype),
@@ -192,8 +194,11 @@ def num_microbatches(
 
   At least settings.train.grad_accum_steps. For 0, microbatches fit into the
   caches of a CPU, and there are fewer than twice as many as that needs; on an
-  accelerator, or for a prime number of rows, the whole batch is one.
+  accelerator, for a prime number of rows, or where the task compares texts, the
+  whole batch is one.
   """
+  if settings.task.entry.compares_texts:
+    return 1
   rows, length = shape
   divisors = [n for n in range(1, rows + 1) if rows % n == 0]
   if least := settings.train.grad_accum_steps:

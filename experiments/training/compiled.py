@@ -95,6 +95,7 @@ class Program:
     """How many a device makes of its training batch, and the rows of each."""
     platform = platform_of(self.mesh.devices.flat[0])
     rows = -(-self.settings.train.batch_size // self.mesh.shape['data'])
+    rows *= max(self.settings.data.num_apart, 1)
     count = build.num_microbatches(self.settings, (rows, length), platform)
     return count, rows // count
 
@@ -180,8 +181,12 @@ def make(
   platform = platform_of(mesh.devices.flat[0])
   ids = {token: index for index, token in enumerate(vocabulary.tokens)}
   label_ids = tuple(map(ids.get, facts.names))
+  by_rows = mesh if mesh.size > 1 else None
   task = settings.task.make(
-    facts=facts, label_ids=label_ids, vocabulary=vocabulary
+    facts=facts,
+    label_ids=label_ids,
+    vocabulary=vocabulary,
+    axis=by_rows and 'data',
   )
   # Its options may name labels, which are known only now.
   with settings.task.checked():
@@ -190,7 +195,6 @@ def make(
     settings, vocabulary.size, len(facts.names), platform, task
   )
   init = functools.partial(build.init_state, settings, classifier)
-  by_rows = mesh if mesh.size > 1 else None
   train_step = steps.make_train_step(
     classifier,
     functools.partial(build.optimizer, settings),

@@ -36,7 +36,8 @@ def set_up(settings: Settings, loaded: loading.Data, path: str) -> None:
   if _is_said() or jax.distributed.is_initialized():
     return
   cores = provenance.cores()
-  tokens = settings.train.batch_size * float(np.mean(loaded.bucket_lengths))
+  texts = settings.train.batch_size * max(settings.data.num_apart, 1)
+  tokens = texts * float(np.mean(loaded.bucket_lengths))
   began = _began_with(path)
   if began > cores:
     log(f'{began} devices share {cores} cores: the run began with so many')

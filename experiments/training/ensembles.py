@@ -53,7 +53,7 @@ def check(paths: list[str], has_data: bool = False) -> None:
 
   Raises:
     UserError: they differ in their task, vocabulary, labels, longest text or
-      data, or predict tokens.
+      data, or their answers are tokens or vectors.
   """
   first, *others = paths
   if not others:
@@ -65,8 +65,8 @@ def check(paths: list[str], has_data: bool = False) -> None:
   facts, task = _facts(first, has_data), stored.read_settings(first).task
   if not issubclass(task.entry, TextTask):
     raise UserError(
-      f'{", ".join(map(buckets.origin, paths))}: probabilities of config.task '
-      f'= {task}, which predicts tokens, are not averaged; give one run'
+      f'{", ".join(map(buckets.origin, paths))}: answers of config.task = '
+      f'{task} are not averaged; give one run'
     )
   for path in others:
     for name, value in _facts(path, has_data).items():

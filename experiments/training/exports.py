@@ -45,7 +45,7 @@ def write(
 
   program, has_any_length = _exported(run, len(labels))
   task = run.program.task
-  output_of, labels_of = 'logits', None
+  output_of, labels_of = 'vector' if task.compares_texts else 'logits', None
   if isinstance(task, TextTask):
     output_of = 'probabilities' if task.has_probabilities else 'values'
     labels_of = labels

@@ -13,6 +13,7 @@ from experiments.data import encoding
 from experiments.data.batches import Examples
 from experiments.data.token_labels import of_tokens, words_of
 from experiments.learning.classify_tokens import ClassifyTokens
+from experiments.learning.contrastive import Contrastive
 from experiments.learning.text_tasks import TextTask
 from experiments.training import ensembles, evaluation
 
@@ -29,11 +30,11 @@ class Prediction(NamedTuple):
 
   Attributes:
     label: of `classify` the most probable class, of `multilabel` a list of
-      labels, of `regression` a number, of `classify_tokens` a list of the class
-      of each word, or None of one that is not read; None if the text has no
-      tokens.
+      labels, of `regression` a number, of `contrastive` its vector, a list, of
+      `classify_tokens` a list of the class of each word, or None of one that is
+      not read; None if the text has no tokens.
     probabilities: by label, those of `classify` sum to 1; None if the text has
-      no tokens, or of `regression` and `classify_tokens`.
+      no tokens, or the task no probabilities.
     is_truncated: whether the text has more tokens than config.data.max_length
       of the run, so that only the first ones were used.
     spans: of `classify_tokens` whose classes are parts of spans, such as B-PER:
@@ -106,6 +107,16 @@ class Predictor:
     task = self.runs[0].program.task
     if isinstance(task, ClassifyTokens):
       return self._of_words(task, texts, examples, is_truncated)
+    if isinstance(task, Contrastive):
+      vectors, _ = self._evaluated(examples).outputs
+      # The shortest numbers that are these in float32.
+      named = ([float(str(x)) for x in v] for v in vectors.astype(np.float32))
+      return [
+        Prediction(vector if length else None, None, is_cut)
+        for vector, length, is_cut in zip(
+          named, examples.lengths, is_truncated.tolist(), strict=True
+        )
+      ]
     assert isinstance(task, TextTask), 'predict.load has checked it'
     assert task.labels is not None
     # Placeholder labels, in the shape that the task reads.

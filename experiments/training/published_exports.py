@@ -62,15 +62,23 @@ def write(
   Raises:
     UserError: the format cannot say what the settings are.
   """
-  config = open_models.stored(path).get('config')
-  if not config:
+  says, task = open_models.stored(path), run.program.task
+  if not says:
     raise UserError(
       'config.model.pretrained is empty: the format of transformers is for '
       'runs that begin with a published model'
     )
-  config, model = _said(run.settings, config)
+  pool = run.settings.model.pool
+  if head == 'task' and task.compares_texts and says['pool'] not in (
+    None, str(pool),
+  ):  # fmt: skip
+    raise UserError(
+      f'config.model.pool = {pool} is not that of the published folder, whose '
+      f'files say {says["pool"]}; --head=none leaves the pool out'
+    )
+  config, model = _said(run.settings, says['config'])
   params: dict[str, Any] = dict(cast(Mapping, run.params))
-  kind, task = 'none', run.program.task
+  kind = 'none'
   if head == 'task':
     kind = _kind(run.settings, task, model)
   else:
@@ -117,6 +125,8 @@ def _kind(settings: Settings, task: Task, model: Model) -> str:
   """What is predicted; UserError for a head that the format does not have."""
   if isinstance(task, ClassifyTokens) and not task.tied and model.word_head:
     return 'words'
+  if task.compares_texts:
+    return 'none'
   if not isinstance(task, TextTask):
     if settings.model.token_head and task.tied:
       return 'vocabulary'

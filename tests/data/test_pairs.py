@@ -200,7 +200,7 @@ class Single(Twins):
 def test_rows_that_are_not_what_their_class_says_are_one_line(name):
   config = make_small_config()
   config.data.source = f'{__name__}:{name}'
-  with pytest.raises(UserError, match=rf'made row \d: .*has_pairs of {name}'):
+  with pytest.raises(UserError, match=rf'made row \d: .* of {name} say'):
     loading.load(from_config(config).data, '')
 
 

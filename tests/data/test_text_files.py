@@ -206,7 +206,7 @@ def test_wrong_options_are_refused(options, message):
   [
     ({'format': 'hub(name=glue)'}, r"data\.dir = 'anywhere' must be empty"),
     ({'label_columns': ('a',), 'format': 'lines'}, 'label_columns .* be empty'),
-    ({'join': 'pair'}, 'text_columns = .* must be two columns'),
+    ({'join': 'pair'}, 'text_columns = .* must be 2 columns'),
   ],
 )
 def test_options_that_exclude_each_other_are_refused(options, message):

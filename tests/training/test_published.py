@@ -48,9 +48,7 @@ def untrained(published_bert, tmp_path_factory):
   return path, result
 
 
-def test_an_export_has_the_special_tokens_of_the_tokenizer(
-  untrained, tmp_path
-):
+def test_an_export_has_the_special_tokens_of_the_tokenizer(untrained, tmp_path):
   path, _ = untrained
   run = evaluation.restore_params(path, 'best')
   labels = list(run.program.task.facts.names)
