@@ -7,8 +7,9 @@ from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.learning.contrastive import Contrastive
 from experiments.learning.masked_tokens import MaskedTokens
 from experiments.learning.multilabel import Multilabel
+from experiments.learning.next_token import NextToken
 from experiments.learning.regression import Regression
-from experiments.learning.tasks import NextToken, Task
+from experiments.learning.tasks import Task
 
 TASKS: dict[str, type[Task]] = {
   'classify': Classify,

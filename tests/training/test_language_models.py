@@ -13,7 +13,7 @@ from experiments.data import encoding, streams
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.inspection import head_analysis
-from experiments.learning.tasks import NextToken
+from experiments.learning.next_token import NextToken
 from experiments.settings.settings import from_config
 from experiments.training import evaluation, generation, lengths
 from experiments.training import run as run_lib
