@@ -44,6 +44,8 @@ class TextClassifier(nn.Module):
     token_head: {name: module}, from vectors of tokens (B, L, D) of dtype, and
       the nn.Embed of the model to logits (B, L, ...), in place of pool and
       head, or None. Its parameters are under token_head_NAME.
+    further: a module from vectors of tokens to several of each, (B, L, n, D),
+      which a token_head then reads, such as heads.Further; None: there is none.
     has_mask_token: whether there is a token [MASK] of id V; its vector is the
       parameter `mask`.
     separator: the id of [SEP], which ends each text of a pair: a learned vector
@@ -67,6 +69,7 @@ class TextClassifier(nn.Module):
   sampling: Consecutive = Consecutive()
   dtype: jnp.dtype = jnp.float32
   token_head: Mapping[str, nn.Module] | None = None
+  further: nn.Module | None = None
   has_mask_token: bool = False
   separator: int | None = None
   num_token_types: int = -1
@@ -94,6 +97,8 @@ class TextClassifier(nn.Module):
     **for_encoder,
   ) -> jax.Array:
     """Logits, float32 (B, C); of a head on each token, (B, L or N, C).
+
+    Those of several vectors of each token are (B, L or N, n, C).
 
     Args:
       tokens_BL: ids of any integer type, each below vocab_size, or [MASK].
@@ -194,7 +199,12 @@ class TextClassifier(nn.Module):
       if label_index_BN is not None:
         x_BLD = jnp.take_along_axis(x_BLD, label_index_BN[..., None], axis=1)
       (head,) = self.token_head.values()
-      return head(x_BLD, table).astype(jnp.float32)
+      if self.further is None:
+        return head(x_BLD, table).astype(jnp.float32)
+      vectors = self.further(x_BLD)
+      *shape, D = vectors.shape
+      logits = head(vectors.reshape(shape[0], -1, D), table)
+      return logits.reshape(*shape, -1).astype(jnp.float32)
     pooled_BP = drop(self.pool(x_BLD, padding_mask_BL), dropout, 1)
     inner = None if dropout is None else dropout.at(2)
     return self.head(pooled_BP, self.num_classes, inner)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -110,6 +112,35 @@ class TokenHead(nn.Module):
     return nn.Dense(self.size, dtype=dtype, dot_general=products, name='dense')(
       x_BLD
     )
+
+
+class Further(nn.Module):
+  """Vectors of tokens, from which tokens further ahead are predicted.
+
+  For offset 1 it is the vector x itself; for each other one x + silu(W x + b)
+  with a W and b of its own, as of Medusa (Cai et al. 2024), which is x at
+  initialisation.
+
+  Attributes:
+    offsets: their number n.
+  """
+
+  offsets: int
+
+  @nn.compact
+  def __call__(self, x_BLD: jax.Array) -> jax.Array:
+    """Vectors (B, L, n, D)."""
+    dense = functools.partial(
+      nn.Dense,
+      x_BLD.shape[-1],
+      kernel_init=nn.initializers.zeros,
+      dtype=x_BLD.dtype,
+    )
+    further = [
+      x_BLD + nn.silu(dense(name=f'offset_{offset}')(x_BLD))
+      for offset in range(2, self.offsets + 1)
+    ]
+    return jnp.stack([x_BLD, *further], axis=2)
 
 
 class EmbeddingHead(nn.Module):

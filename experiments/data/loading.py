@@ -78,7 +78,7 @@ class Data:
     """
     examples = examples or self.splits[split]
     scores = task.scores(outputs, examples.labels)
-    if missing := sorted(task.metrics.keys() - scores.keys()):
+    if missing := sorted(task.all_metrics().keys() - scores.keys()):
       raise UserError(
         f'{type(task).__name__}.scores returns {sorted(scores)}, without '
         f'{missing} of its metrics'

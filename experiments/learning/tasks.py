@@ -76,6 +76,9 @@ class Task:
   Attributes:
     metrics: names that `scores` returns, with `max` or `min` as the best value;
       the first one selects the best checkpoint unless the config names one.
+      `all_metrics` has those that depend on an option, too.
+    training_option: an option of training alone: without it, the scores are of
+      the same thing, and a trained run is read. Empty: there is none.
     labels: how the labels of the texts are read; None: `targets` reads none.
     compares_texts: whether the loss of an example depends on the others of its
       batch, which is then computed as one and not in microbatches; its texts
@@ -95,6 +98,7 @@ class Task:
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
+  training_option: ClassVar[str] = ''
   labels: ClassVar[Labels | None] = None
   compares_texts: ClassVar[bool] = False
   has_mask_token: ClassVar[bool] = False
@@ -123,6 +127,10 @@ class Task:
   def check(self) -> None:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
 
+  def all_metrics(self) -> dict[str, Callable]:
+    """All names that `scores` returns, with `max` or `min`."""
+    return dict(self.metrics)
+
   def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     """Inputs and labels of a batch; a pure function, traced by jax.
 
@@ -146,6 +154,10 @@ class Task:
       num_labels: number of outputs that the labels of the data have.
     """
     raise NotImplementedError
+
+  def further(self) -> nn.Module | None:
+    """What makes the vectors that the head reads: TextClassifier.further."""
+    return None
 
   def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
     """(loss, whether the prediction is correct) of each label, of its shape.

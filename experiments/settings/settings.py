@@ -235,7 +235,7 @@ class Settings:
   @property
   def metrics(self) -> dict[str, Callable]:
     """max or min, the best value, by name: of the task, then of the others."""
-    metrics = dict(self.task.entry.metrics)
+    metrics = self.task.make().all_metrics()
     if self.data.is_stream:
       lengths = [f'_{length}' for length in self.train.eval_lengths]
       metrics |= {f'bits_per_byte{length}': min for length in ['', *lengths]}

@@ -280,7 +280,7 @@ def _check_best_length(settings, encoder) -> None:
 def _check_measures(settings, encoder) -> None:
   for call in settings.train.measures:
     of_training = ('gradient_norm', 'learning_rate')
-    if call.label in (*settings.task.entry.metrics, *of_training):
+    if call.label in (*settings.task.make().all_metrics(), *of_training):
       raise UserError(
         f'config.train.measures = {call} has the name of a metric of '
         f'config.task = {settings.task}; rename the class'

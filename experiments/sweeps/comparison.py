@@ -75,12 +75,14 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
 
   They are those of their task, and the measures of any trial. Tasks that read
   the same labels and have the same metrics may be several; their losses are not
-  compared.
+  compared, unless the tasks differ in an option of training alone.
 
   Raises:
     UserError: they have tasks whose scores are of different things.
   """
-  tasks = {str(spec.settings.task): spec.settings.task for spec in specs}
+  calls = (spec.settings.task for spec in specs)
+  scored_as = (call.without(call.entry.training_option) for call in calls)
+  tasks = {str(call): call for call in scored_as}
   scored = [
     (call.entry.labels or name, dict(call.entry.metrics))
     for name, call in tasks.items()

@@ -80,6 +80,7 @@ def model(
     sampling=chosen.position_sampling.make(),
     dtype=jnp.dtype(chosen.dtype),
     token_head=heads,
+    further=made.further(),
     has_mask_token=made.needs_mask_token,
     separator=separator if settings.data.pair_length else None,
     num_token_types=chosen.num_token_types,

@@ -168,7 +168,8 @@ def restore_params(
   ) as saved:
     step = _step(path, saved, which)
     try:
-      leaves = saved.restore_params(step, template)
+      is_part = program.settings.task != settings.task
+      leaves = saved.restore_params(step, template, is_part)
     except checkpoints_lib.Corrupt as error:
       others = [other for other in saved.steps() if other != step]
       hint = f'; checkpoint {others[-1]} is another one' if others else ''
@@ -181,10 +182,11 @@ def restore_params(
 def program_of(path: str, settings: Settings) -> Program:
   """The program of a trained workdir, with its vocabulary and labels.
 
-  It has no measures, which are of training.
+  It has no measures, and no option of the task, that are of training alone.
   """
   train = dataclasses.replace(settings.train, measures=())
-  settings = dataclasses.replace(settings, train=train)
+  task = settings.task.without(settings.task.entry.training_option)
+  settings = dataclasses.replace(settings, train=train, task=task)
   vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
   facts = LabelFacts.of(loading.read_facts(path))
   return compiled.make(settings, vocabulary, facts)

@@ -176,12 +176,15 @@ class Checkpoints:
         raise ValueError(f'it holds step {int(state.step)}')
     return state
 
-  def restore_params(self, step: int, template=None) -> dict[str, jax.Array]:
+  def restore_params(
+    self, step: int, template=None, is_part: bool = False
+  ) -> dict[str, jax.Array]:
     """The parameters saved at `step` by name, without the rest of the state.
 
     Their averages, if any were kept: what the step was evaluated with. Without
     a template of their shapes, dtypes and shardings, they are on one device.
-    Raises as `restore`.
+    Where the template `is_part` of the model, others are not read. Raises as
+    `restore`.
     """
     with self._reading(step):
       saved = self._saved(step)
@@ -200,6 +203,8 @@ class Checkpoints:
         }
       else:
         arrays = leaves(template)
+        if is_part:
+          params = {name: params[name] for name in params.keys() & arrays}
         self._check(step, params, arrays)
       values = self._read(
         step, {prefix + name: leaf for name, leaf in arrays.items()}

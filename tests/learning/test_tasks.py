@@ -45,7 +45,7 @@ def make_settings(name, **changes):
   config = make_small_config()
   config.task = name
   config.model.dropout_rate = 0.0
-  if name == 'next_token':
+  if name.startswith('next_token'):
     config.model.encoder = 'attention(causal=True)'
   config.update_from_flattened_dict(changes)
   return from_config(config)
@@ -219,6 +219,83 @@ def test_the_next_token_is_asked_of_all_but_the_last():
     np.testing.assert_array_equal(found.labels[row, :asked], wanted)
   scored = TASKS['next_token']().scores([np.array([3.0, 5.0])] * 3, None)
   assert scored['perplexity'] == pytest.approx(np.e)
+
+
+@functools.cache
+def several_offsets(tied):
+  """(settings, classifier, params) of three offsets, none of them alike."""
+  settings = make_settings(f'next_token(offsets=3, tied={tied})')
+  classifier, params = model_of(settings)
+  leaves, tree = jax.tree.flatten(params)
+  rng = np.random.default_rng(0)
+  drawn = [x + 0.1 * rng.normal(size=x.shape).astype('f4') for x in leaves]
+  return settings, classifier, jax.tree.unflatten(tree, drawn)
+
+
+@pytest.mark.parametrize('tied', [True, False])
+def test_of_several_offsets_the_loss_is_that_of_shifted_tokens(tied):
+  settings, classifier, params = several_offsets(tied)
+  batch, task = make_batch(), settings.task.make()
+  targets = steps.eval_targets(task, classifier, batch)
+  logits, _ = steps.eval_logits(task, classifier, params, batch)
+  log_probs = scipy.special.log_softmax(np.asarray(logits, np.float64), axis=-1)
+  sums = np.zeros((2, 3))
+  for row, (length, weight) in enumerate(
+    zip(batch.lengths, batch.weights, strict=True)
+  ):
+    for offset in (1, 2, 3):
+      for place in range(length - offset):
+        token = batch.tokens[row, place + offset]
+        loss = -log_probs[row, place, offset - 1, token]
+        sums[:, offset - 1] += weight * np.array([loss, 1])
+  assert sums[1, 2] > 2
+  for parts in (1, 2):
+    (loss, _, count), _ = gradients_of(
+      params, classifier, batch, HParams.of(settings), parts, task
+    )
+    np.testing.assert_allclose([loss, count], sums.sum(axis=1), rtol=1e-5)
+  scores = task.scores([*map(np.asarray, task.outputs(logits, targets))], None)
+  losses = [scores[name] for name in ('loss', 'loss_2', 'loss_3')]
+  np.testing.assert_allclose(losses, sums[0] / sums[1], rtol=1e-5)
+  assert scores.keys() == task.all_metrics().keys()
+
+
+def test_the_gradient_of_several_offsets_is_that_of_its_microbatches():
+  settings, classifier, params = several_offsets(True)
+  one, two = (
+    gradients_of(
+      params, classifier, make_batch(), HParams.of(settings), parts,
+      settings.task.make(),
+    )[1]
+    for parts in (1, 2)
+  )  # fmt: skip
+  assert abs(one['further']['offset_3']['kernel']).max() > 0
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),
+    one,
+    two,
+  )
+
+
+def test_the_first_offset_is_the_language_model_and_the_others_begin_as_it():
+  _, classifier, params = several_offsets(True)
+  plain, drawn = model_of(make_settings('next_token'))
+  rest = {name: tree for name, tree in params.items() if name != 'further'}
+  assert jax.tree.structure(rest) == jax.tree.structure(drawn)
+  batch = make_batch()
+  given = batch.tokens, tasks.padding_mask(batch)
+  several = jax.jit(classifier.apply)({'params': params}, *given)
+  one = jax.jit(plain.apply)({'params': rest}, *given)
+  np.testing.assert_allclose(several[..., 0, :], one, rtol=1e-4, atol=1e-5)
+  none = {'further': jax.tree.map(jnp.zeros_like, params['further'])}
+  begun = jax.jit(classifier.apply)({'params': params | none}, *given)
+  np.testing.assert_allclose(begun[..., 2, :], one, rtol=1e-4, atol=1e-5)
+
+
+def test_an_offset_that_no_text_reaches_has_no_loss():
+  outputs = [np.array([[3.0, 0.0]])] * 3
+  scores = TASKS['next_token'](offsets=2).scores(outputs, None)
+  assert (scores['loss'], scores['loss_2']) == (1.0, None)
 
 
 class PerToken(nn.Module):

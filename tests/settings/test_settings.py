@@ -82,6 +82,8 @@ WRONG = [
   ('task', 'masked_tokens(share=0.0)', 'share.*greater than 0'),
   ('task', 'masked_tokens(keep=0.3)', 'mask = .*sum'),
   ('task', 'next_token', 'needs a causal encoder'),
+  ('task', 'next_token(offsets=0)', 'offsets = 0 must be from 1 to 64'),
+  ('task', 'next_token(offsets=2000000000)', 'offsets = .* from 1 to 64'),
   ('model.pair_positions', 'restart', "'run_on' where texts are no pairs"),
 ]  # fmt: skip
 

@@ -88,6 +88,18 @@ def test_tasks_whose_scores_are_of_the_same_thing_are_compared(tmp_path):
     compared(tmp_path, scores | {'masked_tokens': [(0.9, 0.9)]}, key='task')
 
 
+def test_losses_of_the_next_token_are_compared_over_offsets(tmp_path):
+  base = make_small_config()
+  base.model.encoder = 'attention(causal=True)'
+  trials = [{'task': f'next_token(offsets={n})'} for n in (1, 2, 3)]
+  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
+  assert {'loss', 'loss_2', 'loss_3'} <= comparison.metrics(specs).keys()
+  trials.append({'task': 'next_token(tied=False)'})
+  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'other'))
+  with pytest.raises(UserError, match='make one sweep per task'):
+    comparison.metrics(specs)
+
+
 def test_the_metric_and_its_direction_are_those_of_checkpoints(
   tmp_path,
 ):

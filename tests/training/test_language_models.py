@@ -379,6 +379,43 @@ def test_predict_goes_on_from_a_prompt(trained, printed_json, call_command):
     assert '--prompt' in error
 
 
+def test_a_run_of_several_offsets_is_read_as_a_model_of_the_next_token(
+  tmp_path, printed_json
+):
+  path = str(tmp_path / 'run')
+  config = make_config(
+    **{
+      'task': 'next_token(offsets=3)',
+      'model.encoder': 'attention(causal=True, remat=True)',
+      'train.steps': 4,
+      'train.curriculum': 'longer(start=8, over=0.5)',
+      'train.grad_accum_steps': 2,
+      'train.eval_lengths': (8,),
+      'checkpoint.best_metric': 'loss_2',
+    }
+  )
+  result = run_lib.run(config, path, Signals())
+  assert np.isfinite([result['loss_2'], result['loss_3']]).all()
+  where = f'--workdir={path}'
+  printed = printed_json('evaluate', where)
+  assert 'loss_2' not in printed
+  for name in ('loss', 'accuracy', 'perplexity', 'bits_per_byte', 'step'):
+    assert printed[name] == pytest.approx(result[name], rel=1e-5)
+  (row,) = printed_json('evaluate', where, '--lengths=8')['lengths']
+  assert row['bits_per_byte'] == pytest.approx(result['bits_per_byte_8'])
+  flags = ['--prompt=Loru', '--max_new_tokens=1', '--temperature=0']
+  printed = printed_json('predict', where, *flags)
+  read = evaluation.restore_params(path, 'best')
+  assert 'further' not in read.params
+  tokenizer = encoding.read_tokenizer(path)
+  tokens = jnp.array([encoding.token_ids(tokenizer, ['Loru'])[0]])
+  logits = jax.jit(read.program.classifier.apply)(
+    {'params': read.params}, tokens, tokens == tokens
+  )
+  drawn = [int(logits[0, -1].argmax())]
+  assert printed['text'] == tokenizer.decode(drawn, skip_special_tokens=False)
+
+
 def test_a_classifier_goes_on_from_no_prompt(finished_run, call_command):
   code, _, error = call_command(
     'predict', f'--workdir={finished_run}', '--prompt=a', cwd='.'
