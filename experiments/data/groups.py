@@ -71,10 +71,14 @@ def parted(
 ) -> np.ndarray:
   """The part of each of the chosen rows: shares of them, of whole groups.
 
-  Each part has a group, and its share of rows but for the size of the largest
-  group. A group goes where it leaves the least sum over parts of the squared
-  differences from the share, of all rows and of those of each label. Larger
-  groups come first, in powers of two; the seed draws their order.
+  Each part has a group, and its share of rows but for less than the size of the
+  largest group; of two parts, for half of it, unless one is a single group. A
+  group goes where it leaves the least sum over parts of the squared differences
+  from the share, of all rows and of those of each label. Larger groups come
+  first, in powers of two; the seed draws their order.
+
+  Args:
+    shares: equal, or of two parts.
 
   Raises:
     UserError: there are fewer groups than parts.
@@ -103,11 +107,11 @@ def parted(
   for left, group in zip(range(len(sizes), 0, -1), order, strict=True):
     at = slice(bounds[group], bounds[group + 1])
     size, of_label = sizes[group], counts[at]
+    lacks += shares * size
     # So that what parts lack differs by the largest group at most.
     may_take = lacks >= lacks.max() - (largest - size)
     if left <= is_empty.sum():
       may_take = is_empty
-    lacks += shares * size
     lack = by_label[:, labels[at]] + shares[:, None] * of_label
     gain = (2 * lack - of_label) * of_label
     gain = (gain.sum(1) + (2 * lacks - size) * size) / shares

@@ -27,7 +27,7 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 
 # Raise when what the functions that make entries yield changes.
-FORMAT = 11
+FORMAT = 12
 VARIABLE = 'SELFATTN_CACHE'
 # The dtype and the digest of each array of an entry; written last.
 _INDEX = 'index.json'

@@ -54,7 +54,23 @@ def test_no_group_is_split_and_sizes_are_as_asked_but_for_one_group(
     assert not {*rows.groups[rest]} & {*rows.groups[part]}
     assert min(len(rest), len(part)) > 0
     asked = len(chosen) * (1 / num_folds if num_folds else share)
-    assert abs(len(part) - asked) <= sizes.max() + 1e-6
+    most = sizes.max() * (1 - 1 / (num_folds or 2)) + 1e-6
+    is_one = 1 in (len({*rows.groups[p]}) for p in (rest, part))
+    assert abs(len(part) - asked) <= most or (is_one and not num_folds)
+
+
+@pytest.mark.parametrize(
+  ('num_groups', 'share'), [(12, 0.1), (12, 0.9), (20, 0.175), (9, 0.5)]
+)
+def test_groups_of_one_size_are_as_near_to_their_share_as_can_be(
+  num_groups, share
+):
+  rows = drawn(np.random.default_rng(0), 10 * num_groups, 1, 2)
+  rows.groups[:] = np.repeat(np.arange(num_groups), 10)
+  chosen = np.arange(len(rows))
+  for seed in range(20):
+    _, part = splits.hold_out(rows, chosen, share, seed, 'who')
+    assert abs(len(part) - share * len(rows)) <= 5
 
 
 @pytest.mark.parametrize('seed', range(3))
