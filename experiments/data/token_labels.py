@@ -26,8 +26,8 @@ class TokenLabels(Labels):
 
   A string has a class for each word of its text, or `_` for none. Its value is
   int32 (labelled words, 2): the index of each labelled word in the text, and
-  that of its class. After those of a text come rows of -1. Examples have
-  indices of tokens in place of those of words, see `of_tokens`.
+  that of its class. Examples have arrays of those of their texts, see
+  `of_tokens`.
   """
 
   least: ClassVar = 2
@@ -46,19 +46,12 @@ class TokenLabels(Labels):
 
   def values(self, strings, names):
     index_of = {name: index for index, name in enumerate(names)}
-    labelled = [
-      [(n, w) for n, w in enumerate(words_of(string)) if w != NONE]
-      for string in strings
-    ]
-    values = np.full(
-      (len(strings), max(map(len, labelled), default=0), 2), -1, np.int32
-    )
-    is_known = np.ones(len(strings), bool)
-    for row, tokens in enumerate(labelled):
-      pairs = [(n, index_of.get(word, -1)) for n, word in tokens]
-      values[row, : len(pairs)] = np.reshape(pairs, (-1, 2))
-      is_known[row] = all(index >= 0 for _, index in pairs)
-    return values, is_known
+    values = np.empty(len(strings), object)
+    for row, string in enumerate(strings):
+      words = enumerate(words_of(string))
+      pairs = [(n, index_of.get(w, -1)) for n, w in words if w != NONE]
+      values[row] = np.array(pairs, np.int32).reshape(-1, 2)
+    return values, np.array([(v >= 0).all() for v in values], bool)
 
   def allowed(self, names):
     return f'{NONE!r} or one of [{first(map(repr, names))}] for each token'
@@ -76,40 +69,33 @@ def words_of(text: str) -> list[str]:
 
 
 def of_tokens(
-  values: np.ndarray,
+  values: Iterable[np.ndarray],
   words: np.ndarray,
   starts: np.ndarray,
   lengths: np.ndarray,
 ) -> np.ndarray:
-  """Values of texts (texts, labelled words, 2), with tokens in place of words.
+  """Labels of texts, int32 (texts, labelled words, 3): token, class and word.
 
   Words without a token are left out: a normaliser has no letter of them, or
-  their text is truncated. So a text has no more labels than tokens.
+  their text is truncated. So a text has no more labels than tokens. After those
+  of a text come rows of -1.
 
   Args:
+    values: of each text, as TokenLabels has them.
     words: the word that each token of all texts begins, or -1.
     starts, lengths: of the tokens of each text.
   """
-  order = np.lexsort((lengths, starts))
-  places = np.flatnonzero(words >= 0)
-  rank = np.searchsorted(starts[order], places, side='right') - 1
-  text = order[np.maximum(rank, 0)]
-  offset = places - starts[text]
-  is_inside = (rank >= 0) & (offset < lengths[text])
-  text, offset = text[is_inside], offset[is_inside]
-  word = words[places[is_inside]]
-  width = int(max(word.max(initial=0), values[..., 0].max(initial=0))) + 1
-  table = np.full((len(starts), width), -1, np.int32)
-  table[text, word] = offset
-  index, classes = values[..., 0], values[..., 1]
-  token = np.take_along_axis(table, np.maximum(index, 0), axis=1)
-  is_there = (index >= 0) & (token >= 0)
-  both = np.stack([token, classes], axis=-1)
-  both = np.where(is_there[..., None], both, -1).astype(np.int32)
-  order = np.argsort(~is_there, axis=1, kind='stable')
-  both = np.take_along_axis(both, order[..., None], axis=1)
+  found = []
+  for pairs, start, length in zip(values, starts, lengths, strict=True):
+    begun = words[start : start + length]
+    word, token, at = np.intersect1d(begun, pairs[:, 0], return_indices=True)
+    found.append(np.stack([token, pairs[at, 1], word], axis=-1))
   # One at least: jax takes no empty array of labels.
-  return both[:, : max(is_there.sum(axis=1).max(initial=0), 1)]
+  most = max([1, *map(len, found)])
+  labels = np.full((len(found), most, 3), -1, np.int32)
+  for of_text, row in zip(found, labels, strict=True):
+    row[: len(of_text)] = of_text
+  return labels
 
 
 def check_words(rows: Rows, chosen: np.ndarray, num_words: np.ndarray) -> None:

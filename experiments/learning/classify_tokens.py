@@ -81,10 +81,21 @@ class ClassifyTokens(Task):
     span_f1 = float(2 * hits / (called + actual)) if called + actual else None
     return super().scores(sums, labels) | {'span_f1': span_f1}
 
-  def classes_of(self, predicted: np.ndarray) -> list[list[str | None]]:
-    """The predicted class of each labelled word of each text, or None."""
-    names = np.array([None, *self.facts.names], object)
-    return names[predicted.astype(int)].tolist()
+  def classes_of(
+    self, classes: np.ndarray, words: np.ndarray, num_words: int
+  ) -> list[list[str | None]]:
+    """The class of each word of each text; None: it is not read, or has none.
+
+    Args:
+      classes: 1 + the index of that of each labelled word, 0 where none is,
+        (texts, labelled words).
+      words: the index of each labelled word in its text.
+      num_words: of the longest text.
+    """
+    text, place = np.nonzero(classes)
+    of_words = np.zeros((len(classes), num_words), int)
+    of_words[text, words[text, place]] = classes[text, place]
+    return np.array([None, *self.facts.names], object)[of_words].tolist()
 
   def spans_of(self, text: str, classes: list[str | None]) -> list[dict] | None:
     """Spans of the words of a text as JSON; None: classes are of no spans."""
@@ -102,12 +113,12 @@ class ClassifyTokens(Task):
       return np.zeros((0, 3), int)
     kinds = self._kinds()
     counts = np.zeros((len(kinds), 3), int)
-    pairs = zip(
-      self.classes_of(predicted),
-      self.classes_of(labels[..., 1] + 1),
-      strict=True,
+    words = labels[..., 2]
+    both = (
+      self.classes_of(classes, words, words.max(initial=-1) + 1)
+      for classes in (predicted, labels[..., 1] + 1)
     )
-    for of_text in pairs:
+    for of_text in zip(*both, strict=True):
       called, actual = (set(spans.of_words(classes)) for classes in of_text)
       for column, found in enumerate((called & actual, called, actual)):
         for span in found:

@@ -151,28 +151,15 @@ class Predictor:
   ) -> list[Prediction]:
     """The classes of the words of each text."""
     begun = encoding.words_begun(self.tokenizer, texts, self.max_length)
-    counts = np.array([len(words_of(text)) for text in texts])
-    words = np.arange(max(counts.max(), 1))
-    words = np.where(words < counts[:, None], words, -1)
-    # Each word is its own class until those of the labels that are left are
-    # known; then any class is a placeholder for those that are asked for.
+    counts = [len(words_of(text)) for text in texts]
+    # Any class is a placeholder for those that are asked for.
+    asked = [np.stack([np.arange(n), np.zeros(n, int)], -1) for n in counts]
     labels = of_tokens(
-      np.stack([words, words], axis=-1),
-      np.concatenate(begun),
-      examples.starts,
-      examples.lengths,
+      asked, np.concatenate(begun), examples.starts, examples.lengths
     )
-    word = labels[..., 1]
-    labels = np.stack([labels[..., 0], np.minimum(word, 0)], axis=-1)
     answers = self._evaluated(dataclasses.replace(examples, labels=labels))
-    predicted = answers.outputs[-1]
-    text, place = np.nonzero(predicted)
-    of_words = np.zeros(words.shape, int)
-    of_words[text, word[text, place]] = predicted[text, place]
-    classes = [
-      of_text[:count]
-      for of_text, count in zip(task.classes_of(of_words), counts, strict=True)
-    ]
+    classes = task.classes_of(answers.outputs[-1], labels[..., 2], max(counts))
+    classes = [row[:n] for row, n in zip(classes, counts, strict=True)]
     return [
       Prediction(of_text or None, None, is_cut, task.spans_of(text, of_text))
       for text, of_text, is_cut in zip(

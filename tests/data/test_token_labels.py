@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -29,15 +30,15 @@ def settings_of(config, folder, lines, vocabulary):
   return from_config(config).data
 
 
-def test_labels_are_pairs_of_a_token_and_a_class(small_config, tmp_path):
+def test_labels_are_a_token_a_class_and_a_word(small_config, tmp_path):
   words = 'word(split_punctuation=False)'
   settings = settings_of(small_config, tmp_path, ROWS, words)
   loaded = loading.load(settings, '', labels=TokenLabels())
   assert loaded.label_facts.names == ('A', 'B')
-  empty = [-1, -1]
+  empty = [-1, -1, -1]
   np.testing.assert_array_equal(
     loaded.splits['test'].labels,
-    [[[1, 1], [3, 0]], [[0, 0], empty], [empty, empty]],
+    [[[1, 1, 1], [3, 0, 3]], [[0, 0, 0], empty], [empty, empty]],
   )
 
 
@@ -55,7 +56,7 @@ def test_the_first_token_of_a_word_has_its_label(
     words = zip(begins, labels.split(), strict=True)
     want = {begin: name for begin, name in words if name != '_'}
     found = {}
-    for index, name in test.labels[row]:
+    for index, name, _ in test.labels[row]:
       if index >= 0:
         # A token of byte-level BPE may begin with the space before.
         begin, end = tokenizer.encode(text).offsets[index]
@@ -74,20 +75,16 @@ def test_a_word_that_has_no_token_has_no_label(small_config, tmp_path):
   begun = encoding.words_begun(tokenizer, texts, 9)
   assert [of_text.tolist() for of_text in begun] == [[0, 2], [], [1]]
   labels = of_tokens(
-    np.array(
-      [
-        [[0, 5], [1, 6], [2, 7]],
-        [[-1, -1]] * 3,
-        [[0, 5], [1, 6]] * 1 + [[-1, -1]],
-      ]
-    ),
+    [np.array([[0, 5], [1, 6], [2, 7]][:count]) for count in (3, 1, 2)],
     np.concatenate(begun),
     np.array([0, 2, 2]),
     np.array([2, 0, 1]),
   )
-  none = [-1, -1]
+  none = [-1] * 3
   # No text has more labels than tokens.
-  assert labels.tolist() == [[[0, 5], [1, 7]], [none] * 2, [[0, 6], none]]
+  assert labels.tolist() == [
+    [[0, 5, 0], [1, 7, 2]], [none] * 2, [[0, 6, 1], none],
+  ]  # fmt: skip
 
 
 def test_words_that_are_truncated_have_no_label(small_config, tmp_path):
@@ -97,7 +94,7 @@ def test_words_that_are_truncated_have_no_label(small_config, tmp_path):
   labels = (
     loading.load(settings, '', labels=TokenLabels()).splits['test'].labels
   )
-  np.testing.assert_array_equal(labels[0], [[0, 0], [3, 1]])
+  np.testing.assert_array_equal(labels[0], [[0, 0, 0], [3, 1, 1]])
 
 
 def test_a_text_of_more_words_than_labels_is_one_line(small_config, tmp_path):
@@ -216,14 +213,40 @@ def test_a_text_that_begins_with_a_comment_is_said(tmp_path, capfd):
 def test_scores_are_of_words_that_are_read():
   """Labels of a split may be wider than what it is padded to."""
   task = ClassifyTokens(facts=LabelFacts(('B', 'I', 'O')))
-  labels = np.full((2, 5, 2), -1)
-  labels[0, :2] = [[0, 0], [1, 1]]
+  labels = np.full((2, 5, 3), -1)
+  labels[0, :2] = [[0, 0, 0], [1, 1, 1]]
   examples = Examples(np.zeros(9, int), np.arange(2), np.array([2, 1]), labels)
   counts = np.array([2.0, 0.0])
   outputs = counts, counts, counts, np.array([[1, 2], [0, 0]])
   report = task.report(outputs, outputs, examples)
   assert report.values['confusion'] == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
   assert task.scores(outputs, labels)['span_f1'] == 1.0
+
+
+def test_a_word_without_a_label_or_a_token_ends_a_span(small_config, tmp_path):
+  """As in what predict answers, where such a word has no class."""
+  rows = ['text\tlabel', 'a b c\tB-P _ I-P', 'a \u00a0 c\tB-P I-P I-P']
+  rows += ['a b c\tB-P I-P O']
+  settings = settings_of(small_config, tmp_path, rows, 'word')
+  loaded = loading.load(settings, '', labels=TokenLabels())
+  test, ones = loaded.splits['test'], np.ones(3)
+  task = ClassifyTokens(facts=loaded.label_facts)
+  predicted = test.labels[..., 1] + 1
+  predicted[0, 1] = 1 + task.facts.names.index('O')
+  scores = task.scores((ones, ones, ones, predicted), test.labels)
+  # Four of five spans.
+  assert scores['span_f1'] == pytest.approx(8 / 9)
+
+
+def test_values_take_as_much_memory_as_there_are_labels():
+  """A long text does not make those of others as long."""
+  strings = ['A B', *['A'] * 99, ' '.join('AB' * 50_000)]
+  tracemalloc.start()
+  values, _ = TokenLabels().values(strings, ['A', 'B'])
+  kept, _ = tracemalloc.get_traced_memory()
+  tracemalloc.stop()
+  assert kept < 2_000_000
+  assert list(map(len, values)) == [2, *[1] * 99, 100_000]
 
 
 def test_accuracy_by_length_is_of_texts_with_labels():

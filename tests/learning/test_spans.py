@@ -50,7 +50,8 @@ def test_f1_of_spans_is_that_of_seqeval():
   truth = padded([text['labels'] for text in GOLDENS['texts']]) - 1
   predicted = padded(GOLDENS['predicted'])
   sums = (np.ones(len(truth)),) * 3
-  labels = np.stack([truth, truth], axis=-1)
+  words = np.broadcast_to(np.arange(truth.shape[1]), truth.shape)
+  labels = np.stack([words, truth, words], axis=-1)
   scores = task.scores((*sums, predicted), labels)
   assert scores['span_f1'] == pytest.approx(GOLDENS['f1'])
   # Classes that are no parts of spans have none.
