@@ -5,7 +5,6 @@ The rows of a group have the same value in a column of the files.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,13 +12,11 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.command.log import withheld
 from experiments.data import readers
+from experiments.data.contract import Files
 from experiments.data.labels import Listed
 from experiments.data.rows import Rows, distinct
 from experiments.data.store import Arrays
 from experiments.data.text_files import Text
-
-# Rows that are read at once.
-_CHUNK = 10_000
 
 
 def read(
@@ -27,43 +24,49 @@ def read(
 ) -> Iterator[Arrays]:
   """Yields `groups`, int32, the group of each of the rows, in their order.
 
-  A UserError says which row has none, or that the rows are not those of the
-  files.
+  It is -1 for all rows of a split of which one has none, unless it is train,
+  which alone is split.
+
+  A UserError says which row of train has none, or that the rows are not those
+  of the files.
   """
   index: dict[str, int] = {}
-  seen = 0
-  # They were said of the texts.
-  with withheld():
-    values = _values(source, directory, column)
-    while chunk := list(itertools.islice(values, _CHUNK)):
-      numbers, names = zip(*chunk, strict=True)
-      if not np.array_equal(rows.numbers[seen : seen + len(chunk)], numbers):
-        break
-      seen += len(chunk)
-      ids = [index.setdefault(name, len(index)) for name in names]
-      yield {'groups': np.array(ids, np.int32)}
-  if seen != len(rows):
-    raise UserError(
-      f'config.data.split_by = {column!r} needs the rows of the files as they '
-      f"are, and {type(source).__name__} reads others; write 'text' or "
-      "'sentence'"
-    )
+  groups, files = np.full(len(rows), -1, np.int32), source.files(directory)
+  for split, chosen in rows.splits().items():
+    values = _values(source, files.get(split, ()), column)
+    numbered = ((n, index.setdefault(name, len(index))) for n, name in values)
+    try:
+      # They were said of the texts.
+      with withheld():
+        found = np.fromiter(numbered, np.dtype((np.int64, 2)))
+    except UserError:
+      if split == 'train':
+        raise
+      continue
+    if not np.array_equal(rows.numbers[chosen], found[:, 0]):
+      raise UserError(
+        f'config.data.split_by = {column!r} needs the rows of the files as '
+        f'they are, and {type(source).__name__} reads others; write '
+        "'text' or 'sentence'"
+      )
+    groups[chosen] = found[:, 1]
+  yield {'groups': groups}
 
 
-def _values(source: Text, directory: str, column: str) -> Iterator:
-  """(number, value of the column) of each row of all files."""
-  for files in source.files(directory).values():
-    for _, path in files:
-      for number, cells, _ in readers.rows(source, path, [column]):
-        if cells is None:
-          continue
-        if not cells[0].strip() or isinstance(cells[0], Listed):
-          raise UserError(
-            f'{path} row {number}: column {column!r} is {cells[0]!a:.200}, and '
-            'each row must have one group; correct or remove the row, or '
-            'change config.data.split_by'
-          )
-        yield number, cells[0]
+def _values(source: Text, files: Files, column: str) -> Iterator:
+  """(number, value of the column) of each row of the files of a split."""
+  for _, path in files:
+    for number, cells, _ in readers.rows(source, path, [column]):
+      if cells is None:
+        continue
+      name = cells[0].strip()
+      if not name or isinstance(cells[0], Listed):
+        raise UserError(
+          f'{path} row {number}: column {column!r} is {cells[0]!a:.200}, and '
+          'each row must have one group; correct or remove the row, or '
+          'change config.data.split_by'
+        )
+      yield number, name
 
 
 def parted(

@@ -57,7 +57,8 @@ class Rows:
     counts: number of rows of each split that has files.
     directory: folder of the files now.
     warnings: about how the files were read.
-    groups: int32 (rows,), of config.data.split_by, where it is a column.
+    groups: int32 (rows,), of config.data.split_by, where it is a column; -1 of
+      rows without one.
   """
 
   texts: np.ndarray

@@ -146,6 +146,11 @@ def problems(rows: Rows, splits: dict[str, np.ndarray]) -> list[str]:
   doubts = [
     (f'empty {split} texts', split, is_blank[split]) for split in splits
   ]
+  if len(rows.groups):
+    doubts += [
+      (f'{split} texts without a group', split, rows.groups[chosen] < 0)
+      for split, chosen in splits.items()
+    ]
   for other, split in itertools.combinations(splits, 2):
     text = f'{split} texts also in {other} (equal but for case and space)'
     is_seen = np.isin(rows.hashes[splits[split]], rows.hashes[splits[other]])
@@ -153,7 +158,7 @@ def problems(rows: Rows, splits: dict[str, np.ndarray]) -> list[str]:
     if len(rows.groups):
       text = f'{split} texts of groups that are also in {other}'
       groups = rows.groups[splits[split]], rows.groups[splits[other]]
-      doubts.append((text, split, np.isin(*groups)))
+      doubts.append((text, split, np.isin(*groups) & (groups[0] >= 0)))
   lines = []
   for text, split, is_doubted in doubts:
     if is_doubted.any():

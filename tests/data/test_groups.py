@@ -195,6 +195,28 @@ def test_files_of_test_stay_and_their_groups_in_train_are_counted(
 
 
 @pytest.mark.parametrize(
+  'content', ['text\tlabel\n', 'author\ttext\tlabel\n\t']
+)
+def test_files_that_are_not_split_need_no_groups(
+  content, config, tmp_path, capsys
+):
+  (tmp_path / 'test.tsv').write_text(f'{content}a\tx\n')
+  config.data.text.test = ('test.tsv',)
+  data = load(config)
+  assert data.rows.groups[data.indices['test']].tolist() == [-1]
+  said = capsys.readouterr().err
+  assert f'test texts without a group: 1 of 1 ({tmp_path}/test.tsv:1)' in said
+  assert 'test texts of groups' not in said
+
+
+def test_white_space_around_a_value_is_no_part_of_it(config, tmp_path):
+  spaced = [f'{author}{" " * (n % 3)}' for n, author in enumerate(AUTHORS)]
+  write(tmp_path / 'train.tsv', spaced)
+  config.data.test_fraction = 0.2
+  assert len({*load(config).rows.groups}) == len({*AUTHORS})
+
+
+@pytest.mark.parametrize(
   ('data', 'said'),
   [
     ({'source': 'word_order', 'dir': ''}, "'author' must be 'text' or 'sent"),
