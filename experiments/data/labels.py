@@ -248,7 +248,12 @@ def printed(text: str) -> list[str]:
 
   A ValueError says that it is none.
   """
-  if _PRINTED.fullmatch(text):
+  with contextlib.suppress(ValueError):
+    # JSON, whose escapes are others than those of Python.
+    items = json.loads(text, parse_int=str, parse_float=str)
+    if isinstance(items, list) and all(isinstance(i, str) for i in items):
+      return items
+  if _PRINTED.fullmatch(text) and text[0] + text[-1] in ('[]', '()', '{}'):
     items = re.findall(_ITEM, text)
     # Quotes may hold what is no string of Python.
     with contextlib.suppress(SyntaxError):

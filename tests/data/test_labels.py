@@ -222,6 +222,12 @@ def test_what_is_known_of_labels_is_the_same_from_a_workdir(data, tmp_path):
     ('joy', None),
     ("['jo\ny']", None),
     (r"['C:\Users']", None),
+    (r'["a\/b", "\u00e9", 1.0, 1e3]', ['a/b', 'é', '1.0', '1e3']),
+    (r'["a", true]', None),
+    ('["a", NaN]', None),
+    ('{"a": 1}', None),
+    ("['a')", None),
+    ('{0 27]', None),
   ],
 )
 def test_printed_lists_are_read_or_refused(text, found):
