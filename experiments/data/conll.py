@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import string
 from collections.abc import Iterator
 
 from experiments.command.errors import require
 from experiments.command.log import warn
 from experiments.data.contract import InvalidRow
 from experiments.data.text_format import TextFormat
+from experiments.data.token_labels import words_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,9 @@ class Conll(TextFormat):
         continue
       if self.comments:
         lines = itertools.dropwhile(_is_comment, lines)
-      tokens = [fields for fields in map(_fields, lines) if self.reads(fields)]
+      tokens = [
+        fields for fields in map(self.fields, lines) if self.reads(fields)
+      ]
       if tokens and tokens[0][0] == '#' and not may_be_comment:
         may_be_comment = True
         warn(
@@ -59,15 +63,16 @@ class Conll(TextFormat):
           for name, place in zip(columns, places, strict=True)
         }
 
+  def fields(self, line: str) -> list[str]:
+    """The columns of a line."""
+    # A no-break space is a word.
+    line = line.strip(string.whitespace)
+    return re.split('\t+' if '\t' in line else ' +', line)
+
   def reads(self, fields: list[str]) -> bool:
     """Whether a line with these columns has a token of the text."""
     del fields
     return True
-
-
-def _fields(line: str) -> list[str]:
-  line = line.strip()
-  return re.split('\t+' if '\t' in line else ' +', line)
 
 
 def _check_tokens(tokens: list[list[str]], places: tuple[int, ...]) -> None:
@@ -94,7 +99,7 @@ def _is_comment(line: str) -> bool:
 
 
 def _has_token(line: str) -> bool:
-  return bool(line.strip()) and not line.startswith('-DOCSTART-')
+  return bool(words_of(line)) and not line.startswith('-DOCSTART-')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +107,15 @@ class Conllu(Conll):
   """CoNLL-U of Universal Dependencies: a word, and its UPOS, on each line.
 
   Lines of several tokens in one word (1-2), and of empty nodes (2.1), are left
-  out.
+  out. Spaces inside a word, as of 10 000, are no-break spaces in the text.
   """
 
   token: int = 1
   label: int = 3
   comments: bool = True
+
+  def fields(self, line):
+    return ['\u00a0'.join(words_of(f)) for f in super().fields(line)]
 
   def reads(self, fields):
     return fields[0].isdigit()

@@ -13,7 +13,7 @@ from experiments.data import encoding, loading
 from experiments.data.batches import Examples
 from experiments.data.labels import LabelFacts
 from experiments.data.text_files import Text
-from experiments.data.token_labels import TokenLabels, of_tokens
+from experiments.data.token_labels import TokenLabels, of_tokens, words_of
 from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.settings.settings import from_config
 
@@ -156,6 +156,23 @@ def test_comments_ranges_and_empty_nodes_are_no_words(
   text = Text.of(format=format, train='rows.txt')
   (row,) = text.read(str(tmp_path), 0)['train']
   assert (row.text, row.label) == ("Do n't go", 'AUX PART VERB')
+
+
+@pytest.mark.parametrize(
+  ('format', 'content', 'words'),
+  [
+    ('conllu', '1\t10 000\t_\tNUM\n2\tkm\t_\tNOUN', ['10\u00a0000', 'km']),
+    ('conll', '\u00a0\tO\nis\tO', ['\u00a0', 'is']),
+    ('conll', 'is O\n\u00a0 O', ['is', '\u00a0']),
+    ('conll', 'is\u00a0 O\n\u2028 O', ['is\u00a0', '\u2028']),
+  ],
+)
+def test_a_token_is_a_word_also_with_spaces(format, content, words, tmp_path):
+  (tmp_path / 'rows.txt').write_text(content)
+  text = Text.of(format=format, train='rows.txt')
+  (row,) = text.read(str(tmp_path), 0)['train']
+  assert words_of(row.text) == words
+  assert len(words_of(row.label)) == len(words)
 
 
 @pytest.mark.parametrize(
