@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-_LABEL = re.compile(r'O|[BIES](-.+)?')
+_LABEL = re.compile(r'O|[BIESLU](-.+)?')
 # The label of spans that have none, as seqeval calls it.
 _NO_LABEL = '_'
 
@@ -22,10 +22,10 @@ class Span(NamedTuple):
 def are_parts(names: Iterable[str]) -> bool:
   """Whether classes are parts of spans: B-LABEL, I-, E-, S- and O.
 
-  Spans may have no label: B, I and O.
+  BILOU writes L- for E-, and U- for S-. Spans may have no label: B, I and O.
   """
   names = set(names)
-  bare = names & set('BIES')
+  bare = names & set('BIESLU')
   return (
     bool(names - {'O'})
     and all(map(_LABEL.fullmatch, names))
@@ -52,7 +52,7 @@ def of_words(labels: Sequence[str | None]) -> list[Span]:
       is_open = False
       continue
     part, label = name[0], label_of(name)
-    if is_open and part in 'IE' and spans[-1].label == label:
+    if is_open and part in 'IEL' and spans[-1].label == label:
       spans[-1] = spans[-1]._replace(end=index + 1)
     else:
       spans.append(Span(label, index, index + 1))

@@ -18,9 +18,13 @@ GOLDENS = json.loads(
 TAGS = ['O', *(f'{part}-{kind}' for part in 'BIES' for kind in ('PER', 'LOC'))]
 
 
+@pytest.mark.parametrize('letters', ['ES', 'LU'])
 @pytest.mark.parametrize('text', GOLDENS['texts'])
-def test_spans_are_those_of_seqeval(text):
-  found = spans.of_words(text['labels'])
+def test_spans_are_those_of_seqeval(text, letters):
+  """BILOU has other letters for the last word of a span, and the only one."""
+  of_part = dict(zip('ES', letters, strict=True))
+  names = [of_part.get(n[0], n[0]) + n[1:] for n in text['labels']]
+  found = spans.of_words(names)
   assert [list(span) for span in found] == text['spans']
 
 
@@ -68,6 +72,9 @@ def test_f1_of_spans_is_that_of_seqeval():
     (['B-x', 'NN'], False),
     (['B', 'I', 'O'], True),
     (['B', 'E', 'S'], False),
+    (['U-x', 'O'], True),
+    (['B', 'I', 'L', 'O', 'U'], True),
+    (['L', 'O', 'U'], False),
   ],
 )
 def test_parts_of_spans_are_known_by_their_names(names, are):
