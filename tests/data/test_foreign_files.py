@@ -116,6 +116,12 @@ def test_what_is_no_such_text_is_named_by_its_first_bytes(
     read(content, format=format, encoding='latin-1')
 
 
+@pytest.mark.parametrize('name', ['PAR1', f'{"x" * 257}ustar'])
+def test_names_of_columns_are_no_mark_of_a_binary_file(name, read):
+  content = CSV.replace('text', name, 1)
+  assert read(content, text_columns=(name,)) == ROWS
+
+
 def test_a_page_of_a_class_folder_is_a_text(read, tmp_path):
   (tmp_path / 't' / 'home').mkdir(parents=True)
   (tmp_path / 't' / 'home' / '1').write_text('<html>hello')
