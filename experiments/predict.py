@@ -185,7 +185,7 @@ def main(values) -> None:
       def show(rows, answered):
         vectors.extend(one.label for one in answered)
 
-    rows = answers.rows(values, settings.data.further(), file)
+    rows = answers.rows(values, settings.data.further(), file, predictor.keys)
     windows = input_rows.windows(rows, predictor.window, file)
     try:
       count = answers.write(predictor, windows, signals, show)

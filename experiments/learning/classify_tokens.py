@@ -47,6 +47,11 @@ class ClassifyTokens(Task):
         f'config.data.vocabulary, and {missing!r} is none'
       )
 
+  @property
+  def has_spans(self) -> bool:
+    """Whether classes are parts of spans."""
+    return spans.are_parts(self.facts.names)
+
   def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     del vocab_size, bits
     # A text has no more labels than tokens.
@@ -99,7 +104,7 @@ class ClassifyTokens(Task):
 
   def spans_of(self, text: str, classes: list[str | None]) -> list[dict] | None:
     """Spans of the words of a text as JSON; None: classes are of no spans."""
-    if not spans.are_parts(self.facts.names):
+    if not self.has_spans:
       return None
     words = words_of(text)
     return [
@@ -109,7 +114,7 @@ class ClassifyTokens(Task):
 
   def _of_spans(self, predicted, labels) -> np.ndarray:
     """Spans that are right, predicted and true, (labels of spans, 3)."""
-    if not spans.are_parts(self.facts.names):
+    if not self.has_spans:
       return np.zeros((0, 3), int)
     kinds = self._kinds()
     counts = np.zeros((len(kinds), 3), int)

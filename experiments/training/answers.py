@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,17 @@ from experiments.data import input_rows, readers
 from experiments.data.text_files import Text
 from experiments.data.text_format import TEXT
 
-# Keys of an answer beside those of its row.
-KEYS = ('prediction', 'probabilities', 'spans')
 
-
-def rows(values, trained: Text, file) -> Iterator[tuple[dict, Any]]:
+def rows(
+  values, trained: Text, file, keys: Sequence[str]
+) -> Iterator[tuple[dict, Any]]:
   """The rows to answer, each with its text, or its pair of texts.
 
   Args:
     values: flags of experiments.predict.
     trained: how the files of the run were read.
     file: of --input, or standard input.
+    keys: those of an answer, which are no columns where it is JSON.
 
   Raises:
     UserError: a row cannot be read.
@@ -46,7 +46,7 @@ def rows(values, trained: Text, file) -> Iterator[tuple[dict, Any]]:
   for number, texts, row in readers.rows(
     options, name, options.text_columns, True, file
   ):
-    taken = [key for key in KEYS if key in row]
+    taken = [key for key in keys if key in row]
     if taken and values.json:
       raise UserError(
         f'{name} row {number}: {taken[0]!r} is a key of the answer; rename it'

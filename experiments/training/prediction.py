@@ -81,6 +81,13 @@ class Predictor:
     """Whether the runs read pairs of texts."""
     return bool(self.runs[0].settings.data.pair_length)
 
+  @property
+  def keys(self) -> tuple[str, ...]:
+    """Keys of an answer in JSON."""
+    task = self.runs[0].program.task
+    has_spans = isinstance(task, ClassifyTokens) and task.has_spans
+    return 'prediction', 'probabilities', *['spans'] * has_spans
+
   def __call__(
     self, texts: Iterable[str] | Iterable[tuple[str, str]]
   ) -> list[Prediction]:

@@ -101,8 +101,9 @@ def test_each_text_has_a_line_in_order_and_the_last_one_is_json(
   assert '1 of 42 texts are truncated to 64 tokens' in truncated
 
 
+# `spans` is a key of answers of other tasks.
 TABLE = (
-  'id,text,label\n07,"the plot, dull",x\n\n08,,y\n09,the cast was fine,z\n'
+  'id,text,spans\n07,"the plot, dull",x\n\n08,,y\n09,the cast was fine,z\n'
 )
 
 
@@ -111,9 +112,9 @@ def test_an_answer_stands_beside_all_columns_of_its_row(
 ):
   (tmp_path / 'a.csv').write_text(TABLE)
   (tmp_path / 'a.jsonl').write_text(
-    '{"id": "07", "text": "the plot, dull", "label": "x"}\n\n'
-    '{"id": "08", "text": "", "label": "y"}\n'
-    '{"id": "09", "text": "the cast was fine", "label": "z"}\n'
+    '{"id": "07", "text": "the plot, dull", "spans": "x"}\n\n'
+    '{"id": "08", "text": "", "spans": "y"}\n'
+    '{"id": "09", "text": "the cast was fine", "spans": "z"}\n'
   )
   printed = []
   for name in ('a.csv', 'a.jsonl'):
@@ -123,7 +124,7 @@ def test_an_answer_stands_beside_all_columns_of_its_row(
     printed.append(stdout)
   assert printed[0] == printed[1]
   rows = [json.loads(line) for line in printed[0].splitlines()]
-  assert [(row.get('id'), row.get('label')) for row in rows] == [
+  assert [(row.get('id'), row.get('spans')) for row in rows] == [
     ('07', 'x'),
     (None, None),
     ('08', 'y'),

@@ -329,12 +329,14 @@ def test_words_are_classified_and_given_back(
   encoded = loaded.tokenizer.encode(text)
   mask = np.array([encoded.attention_mask], bool)
   logits = loaded.module.apply(loaded.variables, np.array([encoded.ids]), mask)
-  (answer,) = predict.load(path)([text])
+  predictor = predict.load(path)
+  (answer,) = predictor([text])
+  assert (answer.spans is None, predictor.keys[-1]) == (False, 'spans')
   # Between [CLS] and [SEP].
   classes = [names[n] for n in np.argmax(logits[0, 1:3], axis=-1)]
   assert answer.label == classes
   # Words that are not read keep their places.
-  (cut,) = predict.load(path)(['dull ' * 99])
+  (cut,) = predictor(['dull ' * 99])
   assert len(cut.label) == 99
   assert cut.label[0] is not None
   assert cut.label[-1] is None
