@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+from typing import SupportsIndex
 
 from experiments.command.errors import UserError, require
 from experiments.data.batches import Batch
@@ -71,12 +73,12 @@ def longest(curriculum: Whole, step: int, steps: int, most: int) -> int:
   UserError if that is no positive integer.
   """
   found = curriculum.longest(step / steps, most)
-  if not (isinstance(found, int) and found >= 1):
+  if not (isinstance(found, SupportsIndex) and operator.index(found) >= 1):
     raise UserError(
       f'config.train.curriculum: longest() returns {found!r}, and must return '
       'an integer, at least 1'
     )
-  return found
+  return operator.index(found)
 
 
 def check_goes_on(

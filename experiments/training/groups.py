@@ -265,12 +265,7 @@ def opened(
   folders = []
   for settings, workdir in runs:
     folder = Checkpoints(
-      workdir.path,
-      settings.checkpoint,
-      workdir.run,
-      settings.best,
-      # As runs that could not go on with more steps were identified.
-      also_of=settings.digest(),
+      workdir.path, settings.checkpoint, workdir.run, settings.best
     )
     on_exit.callback(folder.close)
     folders.append(folder)

@@ -14,6 +14,7 @@ from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.learning import curricula, schedules
+from experiments.learning.steps import State
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -27,7 +28,7 @@ from experiments.training import (
   published_params,
   sources,
 )
-from experiments.workdir import buckets, locks
+from experiments.workdir import buckets, checkpoints, locks, recovery
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.workdir import Workdir
 
@@ -61,9 +62,9 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
         lock = locks.held(path)
       processes.together(lambda: on_exit.enter_context(lock))
       steps_before = stored.check(path, settings)
-      if steps_before is not None:
-        _check_is_no_trial(path, steps_before)
       status = workdir_lib.read_status(path)
+      if steps_before is not None:
+        _check_may_go_on(path, steps_before, status)
       if status.get('status') == 'DONE' and steps_before is None:
         log(f'{path} is done after {status["step"]} steps')
         labels = settings.task.entry.labels
@@ -79,28 +80,49 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     cpu_devices.set_up(settings, loaded, path)
     program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
     settings.optimizer.check_parameters(program.template.params)
+    processes.together(
+      lambda: _check_start(settings, path, program.template, steps_before)
+    )
     if steps_before is not None:
-      _check_goes_on(settings, status.get('step', 0), steps_before)
       log(f'{path} goes on: {steps_before} steps become {settings.train.steps}')
       # Before config.json has them: a kill in between leaves no other result.
       if processes.is_first():
         workdir_lib.go_on(path)
-    if not status.get('step'):
-      params = program.template.params
-      processes.together(lambda: published_params.check(settings, params))
     runs = [(config.to_dict(), settings, path)]
     (result,) = run_group(runs, loaded, program, signals)
     assert result is not None, 'a run alone ends with a result or an error'
     return result
 
 
-def _check_is_no_trial(path: str, steps: int) -> None:
-  """UserError for the workdir of a trial, which keeps its steps."""
+def _check_start(
+  settings: Settings, path: str, template: State, steps_before: int | None
+) -> None:
+  """UserError unless a run can begin, or go on, in its workdir.
+
+  Args:
+    template: of the State of the run.
+    steps_before: the number that it had; None: it has no more than before.
+  """
+  with checkpoints.reading(path, settings.checkpoint, settings.best) as saved:
+    taken = recovery.taken(saved, template, settings.identity())
+  if steps_before is not None:
+    _check_goes_on(settings, taken, steps_before)
+  if not taken:
+    published_params.check(settings, template.params)
+
+
+def _check_may_go_on(path: str, steps: int, status: dict) -> None:
+  """UserError for a run that is a trial of a sweep, or that diverged."""
   sweep = os.path.dirname(os.path.dirname(os.path.abspath(path)))
   if os.path.exists(os.path.join(sweep, 'sweep.json')):
     raise UserError(
       f'--workdir={path} is a trial of a sweep, whose trials keep their '
       f'{steps} steps; choose another --workdir'
+    )
+  if status.get('status') == 'DIVERGED':
+    raise UserError(
+      f'--workdir={path} diverged: {status.get("reason")}; it would with more '
+      f'steps than its {steps}, too; choose another --workdir'
     )
 
 
@@ -108,8 +130,9 @@ def _check_goes_on(settings: Settings, taken: int, steps: int) -> None:
   """UserError unless the steps taken, of a run of `steps`, stay as they are."""
   more, most = settings.train.steps, settings.data.max_length
   schedules.check_goes_on(settings.optimizer, taken, steps, more)
-  curriculum = settings.train.curriculum.make()
-  curricula.check_goes_on(curriculum, taken, steps, more, most)
+  curriculum = settings.train.curriculum
+  with curriculum.checked():
+    curricula.check_goes_on(curriculum.make(), taken, steps, more, most)
 
 
 def _is_kept(path: str) -> bool:

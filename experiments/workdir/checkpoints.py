@@ -65,19 +65,16 @@ class Checkpoints:
     settings: CheckpointSettings,
     run: str | None = None,
     best: Callable | None = None,
-    also_of: str | None = None,
   ):
     """Opens or creates the folder, and removes interrupted saves.
 
     Each checkpoint has the identity of its run; without one, those of any run
-    are read only. Those of the identity `also_of` are read, too. `best` is max
-    or min of the scores, if there are any.
+    are read only. `best` is max or min of the scores, if there are any.
     """
     self.scores: dict[int, float | None] = {}
     self.common: int | None = None
     self._workdir = os.path.abspath(workdir)
     self._settings, self._run, self._best = settings, run, best
-    self._also_of = also_of
     self.directory = epath.Path(buckets.origin(self._workdir), 'checkpoints')
     if run is not None:
       self.directory.mkdir(parents=True, exist_ok=True)
@@ -160,14 +157,9 @@ class Checkpoints:
     A UserError says that it belongs to another run, or that its paths, shapes
     or dtypes differ. Corrupt if it cannot be read, or holds another step.
     """
+    self.check(step, template, self._run)
     arrays = leaves(template)
     with self._reading(step):
-      run = self._metadata(step, 'run')
-      self._check(step, self._saved(step), arrays)
-      if self._run is not None and run is None:
-        raise ValueError('its metadata is missing')
-      if self._run is not None and run not in (self._run, self._also_of):
-        raise UserError(f'checkpoint {self.directory}/{step} is of another run')
       values = self._read(step, arrays)
       state = jax.tree.unflatten(
         jax.tree.structure(template), [values[name] for name in arrays]
@@ -175,6 +167,19 @@ class Checkpoints:
       if int(state.step) != step:
         raise ValueError(f'it holds step {int(state.step)}')
     return state
+
+  def check(self, step: int, template, run: str | None) -> None:
+    """Raises as `restore` does in a folder of `run`, but reads no array."""
+    with self._reading(step):
+      saved_by = self._metadata(step, 'run')
+      self._check(step, self._saved(step), leaves(template))
+      if run is not None and saved_by is None:
+        raise ValueError('its metadata is missing')
+      if run not in (None, saved_by):
+        raise UserError(
+          f'checkpoint {self.directory}/{step} is of another run; choose '
+          'another --workdir'
+        )
 
   def restore_params(
     self, step: int, template=None, is_part: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +43,18 @@ def newest(folders: list[Checkpoints], template: T) -> tuple[int, list[T]]:
     )
   _go_back(folders, 0, corrupt)
   return 0, []
+
+
+def taken(folder: Checkpoints, template, run: str) -> int:
+  """Steps of the newest checkpoint with intact metadata; 0 without one.
+
+  Reads no arrays, and changes nothing. UserError as of `newest`.
+  """
+  for step in reversed(folder.steps()):
+    with contextlib.suppress(Corrupt):
+      folder.check(step, template, run)
+      return step
+  return 0
 
 
 def best(folder: Checkpoints, template) -> tuple[int, dict[str, Any]]:

@@ -23,6 +23,13 @@ class Odd(curricula.Whole):
     return 2.5
 
 
+class Grows(curricula.Whole):
+  """It knows the shares of runs of eight steps alone."""
+
+  def longest(self, progress, most):
+    return np.int64({n / 8: 3 for n in range(8)}[progress])
+
+
 @pytest.mark.parametrize(
   ('longer', 'most', 'want'),
   [
@@ -109,9 +116,16 @@ def test_a_length_is_a_positive_integer(tmp_path):
     run_lib.run(config, str(tmp_path))
 
 
-def test_more_steps_may_not_change_lengths(tmp_path):
+@pytest.mark.parametrize(
+  ('curriculum', 'said'),
+  [
+    ('longer(start=3)', 'to other lengths'),
+    (f'{__name__}:Grows', rf'{__file__} line \d+: KeyError: 0.0625'),
+  ],
+)
+def test_more_steps_may_not_change_lengths(curriculum, said, tmp_path):
   fixed = {'optimizer.schedule': 'constant', 'optimizer.warmup_steps': 0}
-  run_lib.run(config_of('longer(start=3)', **fixed), str(tmp_path))
-  more = config_of('longer(start=3)', **fixed, **{'train.steps': 16})
-  with pytest.raises(UserError, match='to other lengths'):
+  run_lib.run(config_of(curriculum, **fixed), str(tmp_path))
+  more = config_of(curriculum, **fixed, **{'train.steps': 16})
+  with pytest.raises(UserError, match=said):
     run_lib.run(more, str(tmp_path))

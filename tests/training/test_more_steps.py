@@ -96,7 +96,60 @@ def test_a_run_that_would_be_another_one_does_not_go_on(
 ):
   schedule = changes.pop('schedule', 'constant')
   run_lib.run(config_of(5, schedule), str(tmp_path))
-  before = {path: path.read_bytes() for path in tmp_path.glob('*.json*')}
+  refused(config_of(steps, schedule, **changes), tmp_path, said)
+
+
+def refused(config, path, said):
+  """Checks that a config is, and that no file of the workdir changes."""
+  before = files(path)
   with pytest.raises(UserError, match=said):
-    run_lib.run(config_of(steps, schedule, **changes), str(tmp_path))
-  assert {path: path.read_bytes() for path in before} == before
+    run_lib.run(config, str(path))
+  assert files(path) == before
+
+
+def files(path):
+  return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
+
+
+def edit(file, **changes):
+  file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def of_another_run(path):
+  metadata = path / 'checkpoints/5/_CHECKPOINT_METADATA'
+  edit(metadata, custom_metadata={'run': 'another', 'checksums': {}})
+
+
+def without_room_for_moments(path):
+  arrays = path / 'checkpoints/5/state/_METADATA'
+  arrays.write_text(arrays.read_text().replace('"mu"', '"nu"'))
+
+
+@pytest.mark.parametrize('steps', [5, 9])
+@pytest.mark.parametrize(
+  ('change', 'said'),
+  [
+    (of_another_run, '/5 is of another run; choose another --workdir'),
+    (without_room_for_moments, 'does not fit this model'),
+  ],
+)
+def test_a_checkpoint_that_is_refused_changes_nothing(
+  change, said, steps, tmp_path
+):
+  run_lib.run(config_of(5), str(tmp_path))
+  edit(tmp_path / 'status.json', status='INTERRUPTED')
+  change(tmp_path)
+  refused(config_of(steps), tmp_path, said)
+
+
+def test_the_newest_checkpoint_says_how_many_steps_were_taken(tmp_path):
+  """A kill after it is saved leaves the status before."""
+  run_lib.run(config_of(5, 'cosine'), str(tmp_path))
+  edit(tmp_path / 'status.json', status='RUNNING', step=0)
+  refused(config_of(9, 'cosine'), tmp_path, 'has taken 5 steps')
+
+
+def test_a_run_that_diverged_does_not_go_on(tmp_path):
+  run_lib.run(config_of(5), str(tmp_path))
+  edit(tmp_path / 'status.json', status='DIVERGED', reason='loss is nan')
+  refused(config_of(9), tmp_path, 'diverged: loss is nan; it would with more')
