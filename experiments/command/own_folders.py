@@ -19,11 +19,11 @@ def _mark(path: str, command: str) -> str:
 
 
 def check(path: str, command: str) -> None:
-  """UserError if a folder holds files that a command has not written."""
-  mark = _mark(path, command)
-  if not os.path.isdir(path) or os.path.exists(mark):
+  """UserError if a folder holds files, and none that a command has noted."""
+  if not os.path.isdir(path) or _noted(path, command):
     return
-  names = set(os.listdir(path)) - {os.path.basename(_unfinished(mark))}
+  unfinished = _unfinished(_mark(path, command))
+  names = set(os.listdir(path)) - {os.path.basename(unfinished)}
   if names:
     raise UserError(
       f'--output={path} holds files that are not of experiments.{command}; '

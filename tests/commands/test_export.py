@@ -9,6 +9,7 @@ from conftest import last_json
 
 from experiments import predict
 from experiments.command import own_folders
+from experiments.command.errors import UserError
 
 
 def test_an_exported_run_predicts_what_the_run_does(
@@ -79,6 +80,13 @@ def test_files_of_an_earlier_export_are_replaced_and_no_others(tmp_path):
   with pytest.raises(FileNotFoundError):
     export('e', 'absent/f')
   assert found() == {'a', 'd', 'own'}
+
+
+def test_an_export_that_noted_no_files_is_left_alone(tmp_path):
+  (tmp_path / 'program.bin').touch()
+  own_folders.mark(str(tmp_path), 'export', [])
+  with pytest.raises(UserError, match='give a new or an empty folder'):
+    own_folders.check(str(tmp_path), 'export')
 
 
 @pytest.mark.parametrize('command', ['export', 'inspect'])
