@@ -141,9 +141,10 @@ def optimizer(
         ),
       )
     ]
-  rate = hparams.learning_rate * schedules.factor(
-    chosen.schedule.make(), step, hparams.warmup_steps, settings.train.steps
-  )
+  with chosen.schedule.checked():
+    rate = hparams.learning_rate * schedules.factor(
+      chosen.schedule.make(), step, hparams.warmup_steps, settings.train.steps
+    )
   rates = {'': rate} | {
     group: rate * scale for group, scale in hparams.learning_rate_scales.items()
   }

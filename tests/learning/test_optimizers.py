@@ -185,6 +185,21 @@ def grouped(small_config):
   return small_config
 
 
+class Fails(schedules.Schedule):
+  """A mistake."""
+
+  def __call__(self, progress, step, warmup):
+    return {}['absent']
+
+
+def test_a_schedule_that_fails_is_one_line(grouped):
+  grouped.optimizer.schedule = f'{__name__}:Fails'
+  settings = from_config(grouped)
+  said = rf"Fails: {__file__} line \d+: KeyError: 'absent'"
+  with pytest.raises(UserError, match=said):
+    build.optimizer(settings, HParams.of(settings), 0)
+
+
 def mask(params):
   return parameter_groups.weight_decay_mask(params, ('kernel',))
 
