@@ -150,7 +150,8 @@ class TrainSettings:
   """The loop of training.
 
   Attributes:
-    steps: updates of the parameters; 0: a run of the first ones.
+    steps: updates of the parameters; 0: a run of the first ones. More of them,
+      in the workdir of a run, continue training.
     batch_size: examples per step, over all devices.
     ema_decay: decay of an exponential moving average of the parameters, which
       evaluation then uses; 0: none.
@@ -162,14 +163,16 @@ class TrainSettings:
     eval_every: steps between evaluations on validation.
     curriculum: how many tokens of a text training reads, by step: 'whole': all;
       'longer': more and more.
-    patience: evaluations without a better score than that of an earlier one,
-      by config.checkpoint.best_metric, after which training stops; 0: any.
+    patience: early stopping: evaluations without a better score than that of
+      an earlier one, by config.checkpoint.best_metric, after which training
+      stops; 0: any.
     eval_batch_size: examples per batch of an evaluation.
     eval_lengths: lengths of windows in which a stream is evaluated, too:
       metrics bits_per_byte_LENGTH.
     measures: metrics of what the encoder sows, beside those of the task, such
       as attention_entropy; several are joined by +; empty: none. One with a
-      weight is added to the loss, as load_balance(weight=0.01). Where attention
+      weight is added to the loss, as an auxiliary loss such as
+      load_balance(weight=0.01), the load-balancing loss. Where attention
       weights are measured, attention is one that forms them.
     callback: module:function of one's own, called after each evaluation on
       validation; empty: none.
