@@ -51,8 +51,13 @@ class Call:
 
   @property
   def label(self) -> str:
-    """The name, without the module of a class of one's own."""
-    return self.name.rpartition(':')[2]
+    """The name, without the module of a class of one's own.
+
+    After it comes the value of the option `label_option` of the class, if any.
+    """
+    name = self.name.rpartition(':')[2]
+    option = getattr(self.entry, 'label_option', '')
+    return f'{name}_{self.options[option]}' if option in self.options else name
 
   def without(self, option: str) -> Call:
     """This call with the default of one option."""

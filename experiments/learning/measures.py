@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict
 
 from experiments.command.errors import UserError
 from selfattn import analysis
@@ -32,6 +33,8 @@ class Measure:
     collection: where layers sow what it reads: `intermediates`, attention
       weights and encodings of positions among it, or `measured`, which costs
       nothing where it is not read.
+    label_option: an option whose value, if it is given, is a part of the name
+      of the metric, so that the measure may be joined with itself; '': none.
     weight: factor with which training adds the measure to the loss of the task;
       0: it is not trained. A text counts as often as it has predictions, so
       that the loss is a mean over predictions as that of the task is.
@@ -39,6 +42,7 @@ class Measure:
 
   best: ClassVar[Callable] = min
   collection: ClassVar[str] = 'intermediates'
+  label_option: ClassVar[str] = ''
   weight: float = dataclasses.field(default=0.0, kw_only=True)
 
   def check(self, encoder: Encoder) -> None:
@@ -78,7 +82,7 @@ class OfWeights(Measure):
   def __call__(self, sown: Mapping, padding_mask_BL: jax.Array) -> jax.Array:
     count_B = jnp.maximum(padding_mask_BL.sum(axis=-1), 1)
     means_NB = []
-    for *_, weights_BHLM in analysis.sown(sown, 'weights'):
+    for weights_BHLM in _of_layers(sown, 'weights'):
       x_BHL = self.of_queries(analysis.shares(weights_BHLM))
       x_BHL = jnp.where(padding_mask_BL[:, None], x_BHL, 0.0)
       means_NB.append(x_BHL.mean(axis=1).sum(axis=-1) / count_B)
@@ -113,17 +117,15 @@ class Sown(Measure):
   """
 
   collection: ClassVar[str] = 'measured'
+  label_option: ClassVar[str] = 'name'
   name: str = 'loss'
 
   def __call__(self, sown: Mapping, padding_mask_BL: jax.Array) -> jax.Array:
-    values = [value for *_, value in analysis.sown(sown, self.name)]
-    if not values:
-      raise ValueError(f'name = {self.name!r} must be one that a layer sows')
     of_texts = [
       _mean_of_tokens(value, padding_mask_BL)
       if value.shape == padding_mask_BL.shape
       else value
-      for value in values
+      for value in _of_layers(sown, self.name)
     ]
     return jnp.stack(of_texts).sum(axis=0)
 
@@ -137,8 +139,12 @@ class OfRouters(Measure):
   collection: ClassVar[str] = 'measured'
 
   def check(self, encoder: Encoder) -> None:
-    if getattr(encoder, 'experts', None) is None:
-      raise ValueError('it reads routers, and config.model.experts is empty')
+    experts: Any = getattr(encoder, 'experts', None)
+    layers = range(getattr(encoder, 'num_layers', 1))
+    if experts is None or set(layers) <= set(experts.dense_layers):
+      raise ValueError(
+        'it reads routers, and config.model.experts gives no layer one'
+      )
 
   def of_router(self, router, padding_mask_BL: jax.Array) -> jax.Array:
     """The number of each text, (B,).
@@ -149,10 +155,7 @@ class OfRouters(Measure):
     raise NotImplementedError
 
   def __call__(self, sown: Mapping, padding_mask_BL: jax.Array) -> jax.Array:
-    fields = [
-      [value for *_, value in analysis.sown(sown, name)]
-      for name in Router._fields
-    ]
+    fields = [_of_layers(sown, name) for name in Router._fields]
     routers = (Router(*of_layer) for of_layer in zip(*fields, strict=True))
     of_texts = [self.of_router(one, padding_mask_BL) for one in routers]
     return jnp.stack(of_texts).sum(axis=0)
@@ -183,6 +186,17 @@ class RouterZ(OfRouters):
   def of_router(self, router, padding_mask_BL):
     z_BL = jax.nn.logsumexp(router.logits, axis=-1)
     return _mean_of_tokens(z_BL**2, padding_mask_BL)
+
+
+def _of_layers(sown: Mapping, name: str) -> list[jax.Array]:
+  """What layers sowed by a name, float32; ValueError if none did."""
+  values = [value for *_, value in analysis.sown(sown, name)]
+  if not values:
+    names = sorted({path[-1] for path in flatten_dict(sown)})
+    raise ValueError(
+      f'no layer sows {name}; layers sow {", ".join(names) or "nothing"}'
+    )
+  return [value.astype(jnp.float32) for value in values]
 
 
 def _mean_of_tokens(values: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
@@ -219,8 +233,8 @@ def measured(
     has_cls: whether the encoder has read [CLS] before them.
 
   Raises:
-    UserError: one returns no number for each text, or a layer does not sow what
-      it reads.
+    UserError: one returns no number for each text.
+    ValueError: no layer sows what one reads.
   """
   if has_cls:
     padding_mask_BL = jnp.pad(
@@ -229,11 +243,7 @@ def measured(
   values = []
   for measure in measures:
     of_encoder = sown.get(measure.collection, {}).get('encoder', {})
-    try:
-      of_texts = measure(of_encoder, padding_mask_BL)
-    except ValueError as error:
-      name = type(measure).__name__
-      raise UserError(f'config.train.measures: {name}: {error}') from error
+    of_texts = measure(of_encoder, padding_mask_BL)
     values.append(jnp.asarray(of_texts, jnp.float32))
     shape, rows = values[-1].shape, padding_mask_BL.shape[:1]
     if shape != rows:

@@ -18,6 +18,7 @@ import optax
 from flax import struct
 from jax.sharding import Mesh, PartitionSpec
 
+from experiments.command.calls import Call
 from experiments.data.batches import Batch
 from experiments.learning.classify import CLASSIFY
 from experiments.learning.gradients import gradients
@@ -225,9 +226,11 @@ def make_eval_step(
   return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
 
 
-def check_measures(classifier, measures: Sequence[Measure]) -> None:
-  """UserError, as `measured` raises it, before anything is computed."""
-  tokens = jnp.zeros((1, 2), jnp.int32)
+def check_measures(classifier, calls: Sequence[Call]) -> None:
+  """UserError for a measure that fails, before anything is computed."""
+  measures = [call.make() for call in calls]
+  # No other dimension is as many, so that a wrong shape is not taken for rows.
+  tokens = jnp.zeros((97, 2), jnp.int32)
   is_token = jnp.ones(tokens.shape, bool)
 
   def made():
@@ -235,7 +238,9 @@ def check_measures(classifier, measures: Sequence[Measure]) -> None:
     _, sown = classifier.apply(
       {'params': params}, tokens, is_token, mutable=collections_of(measures)
     )
-    return measured(measures, sown, is_token, classifier.has_cls)
+    for call, measure in zip(calls, measures, strict=True):
+      with call.checked():
+        measured([measure], sown, is_token, classifier.has_cls)
 
   if measures:
     jax.eval_shape(made)

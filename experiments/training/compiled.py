@@ -208,8 +208,8 @@ def make(
     task=task,
     measures=settings.train.trained_measures(),
   )
+  steps.check_measures(classifier, settings.train.measures)
   measures = [call.make() for call in settings.train.measures]
-  steps.check_measures(classifier, measures)
   eval_step = steps.make_eval_step(classifier, by_rows, task, measures)
   at_once = mesh.shape['trial']
   size = num_trials and -(-num_trials // at_once) * at_once

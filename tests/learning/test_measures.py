@@ -16,7 +16,7 @@ from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.inspection.head_analysis import sown, sown_weights
 from experiments.learning import gradients, steps
-from experiments.learning.measures import MEASURES, Measure
+from experiments.learning.measures import MEASURES, Measure, Sown
 from experiments.settings.settings import from_config
 from experiments.sweeps import comparison
 from experiments.training import compiled
@@ -142,47 +142,74 @@ def test_a_measure_with_the_name_of_a_metric_is_refused(monkeypatch):
     from_config(make_config(**{'train.measures': 'accuracy'}))
 
 
-def test_a_measure_of_another_shape_is_refused(monkeypatch):
-  @dataclasses.dataclass(frozen=True)
-  class Scalar(Measure):
-    def __call__(self, sown, padding_mask_BL):
-      return jnp.zeros(())
+class Quiet(PreNorm):
+  """A block that measures how much its branches add to each token."""
 
-  monkeypatch.setitem(MEASURES, 'scalar', Scalar)
-  settings = from_config(make_config(**{'train.measures': 'scalar'}))
-  with pytest.raises(UserError, match=r'Scalar returns shape \(\)'):
-    compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
+  def added(self, x_BLD, h_BLD, dropout, site):
+    self.sow('measured', 'added', (h_BLD**2).mean(axis=-1))
+    self.sow('measured', 'largest', abs(h_BLD).max(axis=-1))
+    return super().added(x_BLD, h_BLD, dropout, site)
+
+
+@dataclasses.dataclass(frozen=True)
+class OfShape(Measure):
+  """Zeros of a shape that is not that of a batch."""
+
+  shape: tuple = ()
+
+  def __call__(self, sown, padding_mask_BL):
+    return jnp.zeros(self.shape)
+
+
+class Fails(Measure):
+  """A mistake."""
+
+  def __call__(self, sown, padding_mask_BL):
+    return sown['absent']
 
 
 @pytest.mark.parametrize(
   ('measures', 'said'),
   [
-    ('sown(name=nothing)', "name = 'nothing' must be one that a layer sows"),
-    ('load_balance', 'it reads routers, and config.model.experts is empty'),
+    ('sown(name=nothing)', 'sows nothing.* layers sow added, largest'),
+    ('sown(name=added)+sown(name=added,weight=1.0)', 'joins sown_added with'),
+    ('load_balance', 'it reads routers, and config.model.experts gives no'),
     ('attention_entropy(weight=inf)', "weight = 'inf' must be a number"),
+    (f'{__name__}:OfShape', r'OfShape returns shape \(\)'),
+    (f'{__name__}:OfShape(shape=(1,))', r'OfShape returns shape \(1,\)'),
+    (f'{__name__}:OfShape(shape=(2,))', r'OfShape returns shape \(2,\)'),
+    (f'{__name__}:Fails', rf"Fails: {__file__} line \d+: KeyError: 'absent'"),
   ],
 )
-def test_a_measure_of_what_is_not_there_is_one_line(measures, said):
+@pytest.mark.parametrize('experts', ['', 'experts(dense_layers=(0, 1))'])
+def test_a_measure_that_cannot_be_is_one_line(measures, experts, said):
   def make():
-    settings = from_config(make_config(**{'train.measures': measures}))
+    changes = {'train.measures': measures, 'model.experts': experts}
+    block = {'model.block': f'{__name__}:Quiet'}
+    settings = from_config(make_config(**changes, **block))
     compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
 
   with pytest.raises(UserError, match=said):
     make()
 
 
-class Quiet(PreNorm):
-  """A block that measures how much its branches add to each token."""
-
-  def added(self, x_BLD, h_BLD, dropout, site):
-    self.sow('measured', 'added', (h_BLD**2).mean(axis=-1))
-    return super().added(x_BLD, h_BLD, dropout, site)
+def test_what_is_sown_is_added_in_float32_and_named_by_what_it_is():
+  tree = {
+    f'block_{n}': {'a': (jnp.full(1, 2.0**-n, jnp.bfloat16),)}
+    for n in range(12)
+  }
+  (total,) = Sown(name='a')(tree, jnp.ones((1, 3), bool))
+  assert total == 2 - 2.0**-11
+  changes = {'train.measures': 'sown(name=a)+sown(name=b)+sown'}
+  settings = from_config(make_config(**changes))
+  assert list(settings.metrics)[-3:] == ['sown_a', 'sown_b', 'sown']
 
 
 TRAINED = {
   'train.measures': '+'.join(
     ['attention_entropy(weight=-0.1)', 'load_balance(weight=0.5)',
-     'router_z(weight=0.25)', 'sown(name=added,weight=0.125)']
+     'router_z(weight=0.25)', 'sown(name=added,weight=0.125)',
+     'sown(name=largest,weight=0.5)']
   ),
   'model.experts': 'experts(count=3,dim=8)',
   'model.block': f'{__name__}:Quiet',
@@ -265,10 +292,11 @@ def test_measures_with_weights_are_added_to_the_loss():
     balance, z = np.sum(of_layers, axis=0)
     np.testing.assert_allclose(values['load_balance'][row], balance, rtol=1e-5)
     np.testing.assert_allclose(values['router_z'][row], z, rtol=1e-5)
-    added = sum(leaf[row, :length].sum() for b in blocks for leaf in b['added'])
-    np.testing.assert_allclose(
-      values['sown'][row], added / max(length, 1), rtol=1e-5
-    )
+    for name in ('added', 'largest'):
+      total = sum(leaf[row, :length].sum() for b in blocks for leaf in b[name])
+      np.testing.assert_allclose(
+        values[f'sown_{name}'][row], total / max(length, 1), rtol=1e-5
+      )
 
 
 @pytest.mark.parametrize(
