@@ -56,6 +56,9 @@ def write_files(name, folder):
   elif name == 'stsb':
     for split in ('train', 'dev', 'test'):
       table(folder / f'{split}.tsv', ('0.0', '4.75'), '\t', columns=2)
+  elif name == 'longer_contexts':
+    for split in ('train', 'test'):
+      table(folder / f'{split}.tsv', ('good', 'bad'), '\t', 'text\tlabel')
   elif name == 'small_text':
     table(folder / 'train.tsv', ('good', 'bad'), '\t', 'text\tlabel')
   elif name in ('sst2', 'sst2_cnn', 'sst2_recurrent'):
@@ -97,6 +100,7 @@ CLASSES = {
   'ag_news': 4,
   'goemotions': 28,
   'language_model': 0,
+  'longer_contexts': 0,
   'stsb': 1,
   'minilm_stsb': 0,
   'mqar': 32,
@@ -105,6 +109,7 @@ CLASSES = {
 SMALL = {
   'word_order': 'word_order(train_pairs=100, validation_pairs=9, test_pairs=9)',
   'stories': 'stories(train=40, validation=10, test=10)',
+  'stream': 'stories(train=40, validation=10, test=10)',
   'algorithmic': 'algorithmic(train=100, validation=20, test=20)',
   'mqar': 'mqar(vocab_size=64, train=400, validation=20, test=10)',
 }
