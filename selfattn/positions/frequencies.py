@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 
 from selfattn.positions.contract import require
@@ -25,6 +26,12 @@ class Unscaled:
   def rates(rotary) -> np.ndarray:
     """Radians per position of each pair, float64 (R/2,)."""
     return rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
+
+  @staticmethod
+  def rates_at(rotary, positions_BL):
+    """The same for a call with these positions, which may be traced."""
+    del positions_BL
+    return rotary.rates()
 
   @staticmethod
   def amplitude(rotary) -> float:
@@ -74,9 +81,30 @@ class Ntk(Unscaled):
 
   @staticmethod
   def rates(rotary):
-    R = rotary.width
-    base = rotary.base * rotary.factor ** (R / (R - 2))
-    return base ** (-np.arange(0, R, 2) / R)
+    return _with_base(rotary, rotary.factor)
+
+
+class Dynamic(Ntk):
+  """'dynamic': 'ntk' with a factor that grows with the text, from 1.
+
+  In a text of n tokens it is factor * n / original_length - (factor - 1) beyond
+  original_length. n is the last position of a call and 1: keys of a cache are
+  rotated again by those of a longer text, as if all were one call.
+  """
+
+  @staticmethod
+  def rates(rotary):
+    return Unscaled.rates(rotary)
+
+  @staticmethod
+  def rates_at(rotary, positions_BL):
+    if not positions_BL.size:
+      return rotary.rates()
+    length = positions_BL.max() + 1
+    xp = np if isinstance(positions_BL, np.ndarray) else jnp
+    beyond = xp.maximum(length / rotary.original_length - 1, 0)
+    rates = _with_base(rotary, 1 + rotary.factor * beyond)
+    return -rates if rotary.reverse else rates
 
 
 class Yarn(Unscaled):
@@ -178,11 +206,19 @@ def _slowed(rotary, share):
   return rates * (1 - share) + rates / rotary.factor * share
 
 
+def _with_base(rotary, factor):
+  """Rates of a base that is multiplied by factor^(R/(R-2))."""
+  R = rotary.width
+  base = rotary.base * factor ** (R / (R - 2))
+  return base ** (-np.arange(0, R, 2) / R)
+
+
 SCALINGS: dict[str, type[Unscaled]] = {
   'none': Unscaled,
   'proportional': Proportional,
   'linear': Linear,
   'ntk': Ntk,
+  'dynamic': Dynamic,
   'yarn': Yarn,
   'llama3': Llama3,
   'longrope': LongRope,

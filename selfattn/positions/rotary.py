@@ -51,8 +51,8 @@ class Rotary(Position):
     scaling: how frequencies are scaled for texts longer than those of training;
       the formulas are in selfattn.positions.frequencies.
     factor: longest text over longest text of training.
-    original_length: longest text of training, in tokens; for 'yarn', 'llama3'
-      and 'longrope'.
+    original_length: longest text of training, in tokens; for 'dynamic', 'yarn',
+      'llama3' and 'longrope'.
     beta_fast: pairs with more periods in original_length keep their frequency,
       for 'yarn'.
     beta_slow: pairs with fewer periods have theirs divided by factor, for
@@ -137,7 +137,8 @@ class Rotary(Position):
 
   def _angles(self, positions_BL):
     """Radians of every pair, (1 or B, L, R/2)."""
-    angle = angles(positions_BL, self.rates())
+    rates = SCALINGS[self.scaling].rates_at(self, positions_BL)
+    angle = angles(positions_BL, rates)
     if not self.short_factors:
       return angle
     factors = {'pair_factors': self.short_factors, 'short_factors': ()}

@@ -215,6 +215,7 @@ _OPTIONS = {
 _NEEDED = {
   'default': (),
   'linear': (),
+  'dynamic': (),
   'proportional': (),
   'llama3': ('low_freq_factor', 'high_freq_factor'),
   'yarn': (),
@@ -224,7 +225,7 @@ _OPTIONAL = {
   'yarn': ('beta_fast', 'beta_slow', 'attention_factor', 'truncate'),
   'longrope': ('attention_factor',),
 }
-_WITH_ORIGINAL = ('llama3', 'yarn', 'longrope')
+_WITH_ORIGINAL = ('dynamic', 'llama3', 'yarn', 'longrope')
 
 
 def rope(
@@ -261,7 +262,10 @@ def rope(
     return options
   longest = c.get('max_position_embeddings', 1)
   name = 'original_max_position_embeddings'
-  original = int(c.get(name, given.get(name, longest)))
+  # That of dynamic grows from the longest text that is said.
+  original = longest
+  if scaling != 'dynamic':
+    original = int(c.get(name, given.get(name, longest)))
   factor = max(float(given.get('factor') or longest / original), 1.0)
   options |= {'scaling': scaling, 'factor': factor}
   if scaling in _WITH_ORIGINAL:
@@ -308,6 +312,8 @@ def rope_parameters(
       given[name] = list(value) if isinstance(value, tuple) else value
   factor, original = options.get('factor', 1.0), options.get('original_length')
   fields: dict[str, Any] = {'rope_parameters': given}
+  if scaling == 'dynamic' and original:
+    fields['max_position_embeddings'] = original
   if scaling in ('yarn', 'longrope') and original and max_length:
     fields['max_position_embeddings'] = max(max_length, int(original * factor))
   return fields
