@@ -16,7 +16,8 @@ values of the row, separated by tabs, and one JSON object follows all rows. Of
 classify_tokens, the prediction has a class for each word, and JSON also `spans`
 of words, if classes are such as B-PER. An empty text has no label: null, or
 (empty). Answers come in the order of the rows, as soon as they are known.
-Memory does not grow with their number, unless the input is one JSON array. The
+Memory does not grow with their number, unless the input is one JSON array, or
+--output keeps their vectors. The
 answers of several runs, an ensemble, are averaged. One process reads, computes
 and prints.
 
@@ -158,6 +159,7 @@ def main(values) -> None:
       file = on_exit.enter_context(_opened(values))
     app.import_frozen('experiments.training.prediction')
     from experiments.command import processes
+    from experiments.learning.contrastive import Contrastive
     from experiments.training import prediction
 
     processes.require_one('experiments.predict')
@@ -176,7 +178,7 @@ def main(values) -> None:
     settings = predictor.runs[0].settings
     show, vectors = answers.printed(values.json), []
     if values.output is not None:
-      if settings.task.name != 'contrastive':
+      if not issubclass(settings.task.entry, Contrastive):
         raise UserError(
           f'--output is for vectors of contrastive; --workdir={workdir} was '
           f'trained on config.task = {settings.task}'
@@ -192,7 +194,8 @@ def main(values) -> None:
       if values.output is not None:
         workdir_lib.write_atomic(values.output, answers.npy(vectors))
       if not values.json:
-        app.print_result({'count': count, **predictor.steps})
+        place = {'output': values.output} if values.output else {}
+        app.print_result({'count': count, **predictor.steps, **place})
     except BrokenPipeError:
       # The reader of standard output, such as `head`, has read enough.
       app.drop_output()
@@ -205,6 +208,8 @@ def _check(values) -> None:
   refuse(values, _OF_PROMPT, 'and --prompt need one another')
   if values.output is not None:
     refuse(values, ('json',), 'and --output exclude one another')
+    if not values.output.endswith('.npy'):
+      raise UserError(f'--output={values.output} must end in .npy')
     app.check_output(values.output)
   changed = input_rows.changed(values)
   if values.text and changed:

@@ -294,6 +294,20 @@ def places(chosen: np.ndarray, num_apart: int) -> np.ndarray:
   return chosen[:, None] * num_apart + np.arange(num_apart)
 
 
+def empty_apart(arrays: Arrays, splits: dict[str, np.ndarray]) -> list[str]:
+  """Messages about rows of which one of several texts has no token.
+
+  Args:
+    splits: `places` of each.
+  """
+  lines, begins = [], arrays['offsets']
+  for split, at in splits.items():
+    if at.ndim > 1 and (begins[at + 1] == begins[at]).any():
+      count = (begins[at + 1] == begins[at]).any(axis=1).sum()
+      lines.append(f'{split} rows with an empty text: {count} of {len(at)}')
+  return lines
+
+
 def unknown_tokens(arrays: Arrays, splits: dict[str, np.ndarray]) -> list[str]:
   """Messages about splits with many tokens that are not in the vocabulary.
 

@@ -299,8 +299,10 @@ class Tokenised(NamedTuple):
 
 
 def _warn(problems: list[str], parts: Tokenised) -> None:
-  unknown = encoding.unknown_tokens(parts.arrays, parts.places())
-  for problem in [*problems, *unknown]:
+  places = parts.places()
+  unknown = encoding.unknown_tokens(parts.arrays, places)
+  empty = encoding.empty_apart(parts.arrays, places)
+  for problem in [*problems, *unknown, *empty]:
     log(f'WARNING: {problem}')
 
 

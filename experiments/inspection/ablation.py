@@ -18,7 +18,7 @@ from selfattn import analysis
 def unsupported_reason(classifier, params, task: Task) -> str | None:
   """Why heads of this model cannot be ablated, or None."""
   if task.compares_texts:
-    return f'a text alone has no loss of {type(task).__name__}'
+    return 'a task that compares texts has no loss of a text alone'
   # An encoder may have no parameters.
   layers = analysis.attention_layers(params.get('encoder', {}))
   if len(layers) == classifier.encoder.num_layers:

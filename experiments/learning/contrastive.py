@@ -37,8 +37,9 @@ class Contrastive(Task):
   InfoNCE with negatives from the batch (van den Oord et al. 2018, equation 4;
   Henderson et al. 2017, section 4.4): for the first text of an example, the
   cross entropy of its second one among all second and third texts of the batch,
-  over all devices. A third text is a hard negative. A text that equals the
-  right one is no negative, and neither is an empty one.
+  over all devices. A third text is a hard negative. What equals the right text,
+  another right one or the first text itself is no negative. An example whose
+  first or second text is empty is left out.
 
   Attributes:
     similarity: of two vectors, which are those of config.model.pool.
@@ -68,7 +69,8 @@ class Contrastive(Task):
   def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     """Labels are fingerprints (examples, texts), equal for equal texts.
 
-    Weights are 1 where a text has to find the other one of its example.
+    That of a text without tokens is 0. Weights are 1 where a text has to find
+    the other one of its example.
     """
     del vocab_size, bits
     count = len(batch.weights)
@@ -76,13 +78,13 @@ class Contrastive(Task):
     of_texts = Bits.of_texts(
       jax.random.key(0), batch.tokens, padding_mask(batch)
     )
-    fingerprints = of_texts.bits((len(batch.tokens), 1)).reshape(count, -1)
-    finds = jnp.arange(fingerprints.shape[1]) < 1 + self.symmetric
+    prints = jnp.maximum(of_texts.bits((len(batch.tokens), 1))[:, 0], 1)
+    prints = jnp.where(batch.lengths > 0, prints, 0).reshape(count, -1)
     # Without a label, which is NaN, texts belong together.
-    is_pair = batch.weights * ~(batch.labels < self.positive)
-    return Targets(
-      batch.tokens, batch.lengths, fingerprints, is_pair[:, None] * finds[None]
-    )
+    belongs = (prints[:, :2] > 0).all(axis=1) & ~(batch.labels < self.positive)
+    finds = jnp.arange(prints.shape[1]) < 1 + self.symmetric
+    weights = (batch.weights * belongs)[:, None] * finds[None]
+    return Targets(batch.tokens, batch.lengths, prints, weights)
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
     """The pooled vector is that of the text."""
@@ -97,26 +99,31 @@ class Contrastive(Task):
     """
     del smoothing
     count, num_texts = targets.labels.shape
-    lengths = targets.lengths.reshape(count, num_texts)
     vectors = _scaled(logits, self.similarity).reshape(count, num_texts, -1)
-    own = (vectors, targets.labels, lengths)
-    everything, first = own, jnp.int32(0)
+    prints = jnp.asarray(targets.labels)
+    everything, first = (vectors, prints), jnp.int32(0)
     if self.axis:
-      everything = jax.lax.all_gather(own, self.axis, tiled=True)
+      everything = jax.lax.all_gather(everything, self.axis, tiled=True)
       first = jax.lax.axis_index(self.axis) * count
     right = first + jnp.arange(count)
+    all_vectors, all_prints = everything
 
     def found(asks: int, among: slice):
-      # (texts, examples of all devices, ...), so that the right one is first.
-      others, prints, sizes = (
-        jnp.moveaxis(x[:, among], 0, 1).reshape(-1, *x.shape[2:])
-        for x in everything
-      )
+      # (texts, examples of all devices), so that the right one is first.
+      others = jnp.moveaxis(all_vectors[:, among], 0, 1)
+      others = others.reshape(-1, others.shape[-1])
+      of_others = all_prints[:, among].T.ravel()[None]
       scores = vectors[:, asks] @ others.T / self.temperature
       is_right = jnp.arange(len(others))[None] == right[:, None]
-      is_same = prints[None] == targets.labels[:, among.start, None]
-      is_left_out = (is_same | (sizes == 0)[None]) & ~is_right
-      scores = jnp.where(is_left_out, -jnp.inf, scores)
+      # Second texts of the same first one, or the other way round.
+      is_right_too = all_prints[None, :, asks] == prints[:, asks, None]
+      is_left_out = (
+        (of_others == 0)
+        | (of_others == prints[:, asks, None])
+        | (of_others == prints[:, among.start, None])
+        | jnp.pad(is_right_too, ((0, 0), (0, len(others) - len(all_prints))))
+      )
+      scores = jnp.where(is_left_out & ~is_right, -jnp.inf, scores)
       of_right = jnp.take_along_axis(scores, right[:, None], axis=1)[:, 0]
       losses = jax.nn.logsumexp(scores, axis=1) - of_right
       return losses, is_correct(scores, right)
@@ -130,20 +137,20 @@ class Contrastive(Task):
     )
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
-    """(vectors of all texts (examples, texts times P), fingerprints)."""
+    """(vectors (examples, texts times P), fingerprints, whether to find)."""
     vectors = logits.astype(jnp.float32).reshape(len(targets.labels), -1)
-    return vectors, jnp.asarray(targets.labels)
+    prints, weights = map(jnp.asarray, (targets.labels, targets.weights))
+    return vectors, prints, weights[:, 0]
 
   def scores(self, outputs, labels: np.ndarray) -> dict[str, float | None]:
-    vectors, fingerprints = outputs
+    vectors, fingerprints, belongs = outputs
     count, num_texts = fingerprints.shape
     vectors = vectors.reshape(count * num_texts, -1)
     if self.similarity == 'cosine':
       norms = np.linalg.norm(vectors, axis=1, keepdims=True)
       vectors = vectors / np.maximum(norms, _LEAST_NORM)
     vectors = vectors.reshape(count, num_texts, -1)
-    is_pair = ~(labels < self.positive)
-    scores = retrieval.scores(vectors, fingerprints, is_pair, (1, 10))
+    scores = retrieval.scores(vectors, fingerprints, belongs > 0, (1, 10))
     alike = (vectors[:, 0] * vectors[:, 1]).sum(axis=1)
     return scores | {'spearman': scores_lib.spearman(alike, labels)}
 
@@ -154,4 +161,8 @@ def _scaled(vectors, similarity: str) -> jax.Array:
   if similarity == 'dot':
     return vectors
   squares = jnp.square(vectors).sum(axis=-1, keepdims=True)
-  return vectors * jax.lax.rsqrt(jnp.maximum(squares, _LEAST_NORM**2))
+  # A vector of 0 has no direction, and no gradient.
+  is_zero = squares < _LEAST_NORM**2
+  return vectors * jnp.where(
+    is_zero, 0, jax.lax.rsqrt(jnp.where(is_zero, 1, squares))
+  )

@@ -13,7 +13,7 @@ import jax
 from experiments.command import fields
 from experiments.command.calls import Call
 from experiments.command.errors import UserError, one_of
-from experiments.data.labels import Classes, Numbers
+from experiments.data.labels import Classes, Numbers, Similarities
 from experiments.data.text_files import Text
 from experiments.data.token_labels import TokenLabels
 from experiments.settings import parts
@@ -157,6 +157,11 @@ def _check_apart(settings, require) -> None:
     f"'apart' for config.task = {settings.task}, which compares texts",
   )
   require(
+    not compares or settings.train.batch_size > 1,
+    'train.batch_size',
+    f'at least 2 for config.task = {settings.task}, which compares texts',
+  )
+  require(
     not compares or settings.train.grad_accum_steps <= 1,
     'train.grad_accum_steps',
     f'0 or 1 for config.task = {settings.task}, which compares all texts of a '
@@ -187,7 +192,7 @@ def _check_labels(text: Text, task: Call, require) -> None:
   for name in ('label_columns', 'label_separator'):
     require(
       not getattr(text, name)
-      or not isinstance(labels, Classes | Numbers | TokenLabels),
+      or not isinstance(labels, Classes | Numbers | TokenLabels | Similarities),
       f'data.text.{name}',
       f'empty for config.task = {task}; multilabel has texts of several labels',
     )

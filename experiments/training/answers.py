@@ -83,7 +83,7 @@ def write(
     report.add(len(window))
   if num_empty:
     log(
-      f'WARNING: {num_empty} of {count} texts are empty and have no label, '
+      f'WARNING: {num_empty} of {count} texts are empty and have no answer, '
       f'first: text {first_empty}'
     )
   if num_truncated:
@@ -100,12 +100,12 @@ def printed(as_json: bool) -> Callable:
   return lambda rows, answers: app.print_lines(map(line, rows, answers))
 
 
-def npy(vectors: list[list[float] | None]) -> bytes:
+def npy(vectors: list[np.ndarray | None]) -> bytes:
   """A file of NumPy: float32 (texts, width), NaN for texts without tokens."""
-  width = max((len(vector) for vector in vectors if vector), default=0)
-  rows = [vector or [math.nan] * width for vector in vectors]
+  width = max((len(v) for v in vectors if v is not None), default=0)
+  none = np.full(width, math.nan, np.float32)
   content = io.BytesIO()
-  np.save(content, np.array(rows, np.float32))
+  np.save(content, np.array([none if v is None else v for v in vectors]))
   return content.getvalue()
 
 
@@ -120,7 +120,11 @@ def interruptible(windows: Iterator, signals: Signals) -> Iterator:
 
 
 def _json_line(row: dict, answer) -> str:
-  answered = {'prediction': answer.label, 'probabilities': answer.probabilities}
+  label = answer.label
+  if isinstance(label, np.ndarray):
+    # The shortest numbers that are these in float32.
+    label = [float(str(x)) for x in label]
+  answered = {'prediction': label, 'probabilities': answer.probabilities}
   if answer.spans is not None:
     answered['spans'] = answer.spans
   # A date of a Parquet file is no JSON, nor is a number that is not finite.
@@ -136,7 +140,7 @@ def _label_cells(answer) -> tuple[str, str]:
     return '(empty)', ''
   if probabilities is None:
     # A class for each word, a vector, or a number.
-    if isinstance(label, list):
+    if isinstance(label, list | np.ndarray):
       return ' '.join('_' if part is None else str(part) for part in label), ''
     return f'{label:.6g}', ''
   labels = label if isinstance(label, list) else [label]

@@ -30,7 +30,7 @@ class Prediction(NamedTuple):
 
   Attributes:
     label: of `classify` the most probable class, of `multilabel` a list of
-      labels, of `regression` a number, of `contrastive` its vector, a list, of
+      labels, of `regression` a number, of `contrastive` its vector, float32, of
       `classify_tokens` a list of the class of each word, or None of one that is
       not read; None if the text has no tokens.
     probabilities: by label, those of `classify` sum to 1; None if the text has
@@ -115,13 +115,14 @@ class Predictor:
     if isinstance(task, ClassifyTokens):
       return self._of_words(task, texts, examples, is_truncated)
     if isinstance(task, Contrastive):
-      vectors, _ = self._evaluated(examples).outputs
-      # The shortest numbers that are these in float32.
-      named = ([float(str(x)) for x in v] for v in vectors.astype(np.float32))
+      vectors, *_ = self._evaluated(examples).outputs
       return [
         Prediction(vector if length else None, None, is_cut)
         for vector, length, is_cut in zip(
-          named, examples.lengths, is_truncated.tolist(), strict=True
+          vectors.astype(np.float32),
+          examples.lengths,
+          is_truncated.tolist(),
+          strict=True,
         )
       ]
     assert isinstance(task, TextTask), 'predict.load has checked it'

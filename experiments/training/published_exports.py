@@ -69,12 +69,10 @@ def write(
       'runs that begin with a published model'
     )
   pool = run.settings.model.pool
-  if head == 'task' and task.compares_texts and says['pool'] not in (
-    None, str(pool),
-  ):  # fmt: skip
+  if task.compares_texts and says['pool'] not in (None, str(pool)):
     raise UserError(
       f'config.model.pool = {pool} is not that of the published folder, whose '
-      f'files say {says["pool"]}; --head=none leaves the pool out'
+      f'files say {says["pool"]} to sentence-transformers'
     )
   config, model = _said(run.settings, says['config'])
   params: dict[str, Any] = dict(cast(Mapping, run.params))

@@ -20,23 +20,19 @@ from experiments.learning.tasks import Targets
 from experiments.settings.settings import from_config
 from experiments.training import run as run_lib
 
-ONES = np.ones((6, 3), int)
 
-
-def targets_of(fingerprints, lengths=ONES, weights=None):
+def targets_of(fingerprints):
   fingerprints = jnp.asarray(fingerprints, jnp.uint32)
-  lengths = np.asarray(lengths)[:, : fingerprints.shape[1]]
   tokens = jnp.zeros((fingerprints.size, 1), jnp.int32)
-  if weights is None:
-    weights = np.ones(fingerprints.shape)
-  return Targets(tokens, lengths.ravel(), fingerprints, weights)
+  lengths = jnp.ones(fingerprints.size, jnp.int32)
+  return Targets(tokens, lengths, fingerprints, np.ones(fingerprints.shape))
 
 
 def distinct(num_texts):
-  return np.arange(6 * num_texts).reshape(6, num_texts)
+  return 1 + np.arange(6 * num_texts).reshape(6, num_texts)
 
 
-def expected(task, vectors, fingerprints, lengths):
+def expected(task, vectors, fingerprints):
   """(losses, whether right) (examples, 2), written out, in float64."""
   count, num_texts, _ = vectors.shape
   if task.similarity == 'cosine':
@@ -48,9 +44,11 @@ def expected(task, vectors, fingerprints, lengths):
       scores = [vectors[row, own] @ vectors[row, other] / task.temperature]
       for there in range(count):
         for text in range(1, num_texts) if own == 0 else [0]:
-          is_own = (there, text) == (row, other)
-          is_same = fingerprints[there, text] == fingerprints[row, other]
-          if is_own or is_same or not lengths[there, text]:
+          one = fingerprints[there, text]
+          is_right_too = text == other and (
+            fingerprints[there, own] == fingerprints[row, own]
+          )
+          if one in (0, *fingerprints[row, :2]) or is_right_too:
             continue
           product = vectors[row, own] @ vectors[there, text]
           scores.append(product / task.temperature)
@@ -70,49 +68,56 @@ def expected(task, vectors, fingerprints, lengths):
 )
 def test_losses_are_those_written_out(task, num_texts):
   vectors = np.array(normal(0, (6, num_texts, 5)), float)
-  fingerprints, lengths = distinct(num_texts), ONES.copy()
-  # An equal second text, an equal first one, and an empty text.
+  fingerprints = distinct(num_texts)
+  # An equal second text, an equal first one, a first one that is a second one,
+  # and an empty text.
   fingerprints[3, 1] = fingerprints[1, 1]
   fingerprints[4, 0] = fingerprints[5, 0]
-  lengths[2, num_texts - 1] = 0
-  vectors[2, num_texts - 1] = 0
+  fingerprints[0, 0] = fingerprints[3, 1]
+  fingerprints[2, num_texts - 1] = vectors[2, num_texts - 1] = 0
   losses, correct = task.losses(
     jnp.asarray(vectors.reshape(6 * num_texts, 5), jnp.float32),
-    targets_of(fingerprints, lengths),
+    targets_of(fingerprints),
   )
   assert losses.shape == correct.shape == (6, num_texts)
-  wanted, is_right = expected(task, vectors, fingerprints, lengths)
+  wanted, is_right = expected(task, vectors, fingerprints)
   np.testing.assert_allclose(losses[:, :2], wanted, atol=2e-5)
   np.testing.assert_array_equal(correct[:, :2], is_right)
   assert not np.asarray(losses[:, 2:]).any()
 
 
-def test_gradients_are_finite_where_vectors_are_0():
-  task, targets = Contrastive(), targets_of(distinct(2), ONES * 0)
-  gradient = jax.grad(lambda x: task.losses(x, targets)[0].sum())
-  assert np.isfinite(gradient(jnp.zeros((12, 4)))).all()
+def test_a_vector_of_0_has_no_gradient():
+  task, targets = Contrastive(), targets_of(distinct(2))
+  vectors = normal(0, (12, 4)).at[3].set(0)
+  gradient = jax.grad(lambda x: task.losses(x, targets)[0].sum())(vectors)
+  assert np.isfinite(gradient).all()
+  assert not np.asarray(gradient[3]).any()
+  assert abs(gradient).max() < 1e3
 
 
 def test_texts_without_a_right_one_only_give_negatives():
   task = Contrastive(positive=2.0)
-  tokens = np.arange(8, dtype=np.int32).reshape(8, 1) % 5
-  labels = np.array([3, 1, np.nan, 5], np.float32)
-  weights = np.array([1, 1, 1, 0], np.float32)
-  batch = Batch(tokens, np.ones(8, np.int32), labels, weights)
-  targets = task.targets(batch, 9, None)
+  tokens = np.arange(10, dtype=np.int32).reshape(10, 1) % 5
+  labels = np.array([3, 1, np.nan, 5, 3], np.float32)
+  weights = np.array([1, 1, 1, 0, 1], np.float32)
+  lengths = np.array([1] * 9 + [0], np.int32)
+  targets = task.targets(Batch(tokens, lengths, labels, weights), 9, None)
   np.testing.assert_array_equal(
-    targets.weights, [[1, 1], [0, 0], [1, 1], [0, 0]]
+    targets.weights, [[1, 1], [0, 0], [1, 1], [0, 0], [0, 0]]
   )
-  same = tokens.reshape(4, 2) == tokens[0]
+  same = tokens.reshape(5, 2) == tokens[0]
   np.testing.assert_array_equal(targets.labels == targets.labels[0, 0], same)
+  assert (
+    targets.labels[4, 1] == 0 < np.asarray(targets.labels).ravel()[:9].min()
+  )
 
 
 # --- metrics -----------------------------------------------------------------
 
 
 def scores(task, vectors, fingerprints, labels):
-  flat = vectors.reshape(len(vectors), -1)
-  return task.scores((flat, fingerprints), labels)
+  flat, belongs = vectors.reshape(len(vectors), -1), ~(labels < task.positive)
+  return task.scores((flat, fingerprints, belongs), labels)
 
 
 def test_metrics_are_those_of_every_text_counted():
@@ -120,6 +125,7 @@ def test_metrics_are_those_of_every_text_counted():
   rng = np.random.default_rng(0)
   # Few distinct texts, equal texts with equal vectors.
   fingerprints = rng.integers(0, 8, (40, 3))
+  fingerprints[:, :2] = np.maximum(fingerprints[:, :2], 1)
   vectors = np.array(normal(1, (8, 3)))[fingerprints]
   labels = rng.uniform(0, 5, 40)
   found = scores(task, vectors, fingerprints, labels)
@@ -127,10 +133,11 @@ def test_metrics_are_those_of_every_text_counted():
   for row in np.flatnonzero(labels >= 3):
     asks, finds, _ = fingerprints[row]
     right.setdefault(asks, set()).add(finds)
-  others, reciprocal, recall = set(fingerprints[:, 1:].ravel()), [], []
+  others, reciprocal, recall = set(fingerprints[:, 1:].ravel()) - {0}, [], []
   table = dict(zip(fingerprints.ravel(), vectors.reshape(-1, 3), strict=True))
   for asks, finds in right.items():
     order = sorted(others, key=lambda text, q=asks: -table[q] @ table[text])
+    order = [text for text in order if text != asks or text in finds]
     ranks = [order.index(text) + 1 for text in finds]
     reciprocal.append(1 / min(ranks))
     recall.append(np.mean([rank <= 1 for rank in ranks]))
@@ -143,7 +150,7 @@ def test_metrics_are_those_of_every_text_counted():
 
 def test_equal_vectors_of_all_texts_find_nothing():
   vectors, labels = np.ones((21, 2, 3)), np.full(21, np.nan)
-  fingerprints = np.arange(42).reshape(21, 2)
+  fingerprints = 1 + np.arange(42).reshape(21, 2)
   found = scores(Contrastive(), vectors, fingerprints, labels)
   assert found == {
     'mrr': pytest.approx(1 / 11),
@@ -203,7 +210,7 @@ def test_metrics_are_those_of_its_evaluators():
   )
   vectors = np.array(normal(0, (40, 2, 5)))
   labels = np.array(normal(1, 40))
-  fingerprints = np.arange(80).reshape(40, 2)
+  fingerprints = 1 + np.arange(80).reshape(40, 2)
   # A text that asks for two others.
   vectors[1, 0], fingerprints[1, 0] = vectors[0, 0], fingerprints[0, 0]
   found = scores(Contrastive(positive=-9.0), vectors, fingerprints, labels)
@@ -295,6 +302,8 @@ def test_the_texts_of_an_example_are_encoded_apart(config):
     ({'task': 'classify', 'data.text.label_column': 'c'}, 'task = .*contrast'),
     ({'data.text.text_columns': ('a',)}, 'must be 2 or 3 columns'),
     ({'train.grad_accum_steps': 2}, 'grad_accum_steps = 2 must be 0 or 1'),
+    ({'train.batch_size': 1}, 'batch_size = 1 must be at least 2'),
+    ({'data.text.label_columns': ('c',)}, 'label_columns = .* must be empty'),
     ({'task': 'contrastive(temperature=0)'}, 'temperature = 0.* greater than'),
   ],
 )
@@ -351,7 +360,7 @@ def test_negatives_are_those_of_all_devices(config, eight_devices, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_learns_predicts_vectors_and_looks_into_itself(
-  config, tmp_path, printed_json
+  config, tmp_path, printed_json, call_command
 ):
   config.train.steps = 60
   config.train.eval_every = 20
@@ -378,5 +387,11 @@ def test_a_run_learns_predicts_vectors_and_looks_into_itself(
   found, nothing = np.load(file)
   np.testing.assert_array_equal(found, np.array(one.label, np.float32))
   assert np.isnan(nothing).all()
+  assert shown['output'] == str(file)
+  code, _, error = call_command(
+    'predict', f'--workdir={path}', '--output=a.tsv', *texts, cwd=tmp_path
+  )
+  assert code == 2
+  assert '--output=a.tsv must end in .npy' in error
   with pytest.raises(UserError, match='are not averaged; give one run'):
     predict.load([path, path])
