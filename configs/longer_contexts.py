@@ -46,13 +46,19 @@ def sweep_ways():
   """Ways of reading windows that are longer than those of training."""
   yield {'model.position': 'rotary'}
   yield {'model.position': 'none'}
-  for scaling in ('linear', 'ntk', 'yarn'):
-    for factor in (4, 16):
-      options = f'scaling={scaling}, factor={factor}'
-      if scaling == 'yarn':
-        options += f', original_length={SHORT}'
-      yield {'model.position': f'rotary({options})'}
+  yield {'model.position': _scaled('dynamic')}
+  for factor in (4, 16):
+    for scaling in ('linear', 'ntk', 'yarn'):
+      yield {'model.position': _scaled(scaling, factor)}
   yield {'model.encoder': f'attention(causal=True, window=({SHORT - 1}, 0))'}
+
+
+def _scaled(scaling, factor=1):
+  options = {'scaling': scaling, 'factor': factor, 'original_length': SHORT}
+  if scaling in ('linear', 'ntk'):
+    del options['original_length']
+  options = ', '.join(f'{name}={value}' for name, value in options.items())
+  return f'rotary({options})'
 
 
 def sweep_windows():
