@@ -62,6 +62,11 @@ class Data:
   indices: Splits
   num_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
 
+  @property
+  def longest(self) -> int:
+    """Tokens of the longest text, or of a window that predicts as many."""
+    return self.bucket_lengths[-1] - bool(self.num_bytes)
+
   def row(self, split: str, index: int) -> Row:
     """The row of an example, with its file relative to the folder of all."""
     row = self.rows.row(int(self.indices[split][index]))

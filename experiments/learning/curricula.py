@@ -24,7 +24,7 @@ class Whole:
 
     Args:
       progress: share of the steps of the run that are done, below 1.
-      most: config.data.max_length.
+      most: tokens of the longest text of the data.
     """
     del progress
     return most
@@ -81,6 +81,16 @@ def longest(curriculum: Whole, step: int, steps: int, most: int) -> int:
   return operator.index(found)
 
 
+def changes(curriculum: Whole, steps: int, most: int) -> dict[int, int]:
+  """`longest` of the first step, and of each from which it is another."""
+  found: dict[int, int] = {}
+  count = 0
+  for step in range(steps):
+    if (now := longest(curriculum, step, steps, most)) != count:
+      found[step] = count = now
+  return found
+
+
 def check_goes_on(
   curriculum: Whole, taken: int, steps: int, more: int, most: int
 ) -> None:
@@ -90,7 +100,7 @@ def check_goes_on(
     taken: updates of the run so far.
     steps: updates of the run as it was.
     more: updates that it is to have.
-    most: config.data.max_length.
+    most: tokens of the longest text of the data.
   """
   if any(
     longest(curriculum, step, steps, most)

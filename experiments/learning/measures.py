@@ -121,13 +121,19 @@ class Sown(Measure):
   name: str = 'loss'
 
   def __call__(self, sown: Mapping, padding_mask_BL: jax.Array) -> jax.Array:
-    of_texts = [
-      _mean_of_tokens(value, padding_mask_BL)
-      if value.shape == padding_mask_BL.shape
-      else value
-      for value in _of_layers(sown, self.name)
-    ]
-    return jnp.stack(of_texts).sum(axis=0)
+    of_tokens, of_texts = padding_mask_BL.shape, padding_mask_BL.shape[:1]
+    total = jnp.zeros(of_texts)
+    for value in _of_layers(sown, self.name):
+      if value.shape not in (of_texts, of_tokens):
+        raise ValueError(
+          f'name = {self.name!r}: a layer sows shape {value.shape} of '
+          f'{of_tokens} tokens, and must sow (B,), a number for each text, or '
+          '(B, L), one for each token'
+        )
+      if value.shape == of_tokens:
+        value = _mean_of_tokens(value, padding_mask_BL)
+      total += value
+    return total
 
 
 class OfRouters(Measure):
@@ -249,6 +255,6 @@ def measured(
     if shape != rows:
       raise UserError(
         f'config.train.measures: {type(measure).__name__} returns shape '
-        f'{shape}, and must return {rows}, a number for each text'
+        f'{shape} for {rows[0]} texts, and must return (B,), a number for each'
       )
   return values

@@ -129,9 +129,10 @@ def check_goes_on(optimizer, taken: int, steps: int, more: int) -> None:
     raise UserError(
       f'config.train.steps = {more}, and the run has taken {taken} steps of '
       f'{steps}: config.optimizer.schedule = {optimizer.schedule} gave step '
-      f'{first + 1} a learning rate of {float(was[first]):.3g} of the highest, '
-      f'and would give it {float(would_be[first]):.3g}; constant, inverse_sqrt '
-      'and wsd before its decay go on; choose another --workdir'
+      f'{first + 1} a learning rate of {float(was[first]):.9g} of the highest, '
+      f'and would give it {float(would_be[first]):.9g}; constant, inverse_sqrt '
+      'and wsd before its decay go on; or begin another --workdir with '
+      'config.train.init_from'
     )
 
 

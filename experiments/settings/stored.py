@@ -155,6 +155,13 @@ def check(path: str, settings: Settings) -> int | None:
   if has_more:
     train = dataclasses.replace(before.train, steps=settings.train.steps)
     before = dataclasses.replace(before, train=train)
+    was, now = (s.optimizer.warmup_steps for s in (before, settings))
+    if was != now:
+      raise UserError(
+        f'config.train.steps = {settings.train.steps} goes on from {steps} '
+        f'with the same warm-up: config.optimizer.warmup_steps was {was} '
+        f'steps, and is {now} now; write {was}'
+      )
   check_equal(before, settings, f'--workdir={path} belongs to a run')
   say_changed(path)
   return steps if has_more else None

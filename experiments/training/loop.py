@@ -5,6 +5,7 @@ One loop trains a run alone or a group of runs that share a program.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -50,7 +51,7 @@ def train(
   batches = _batches(group, loaded)
   _print_header(group, loaded, batches[0].steps_per_epoch)
   evaluated = functools.partial(_evaluated, group, loaded, signals)
-  _loop(group, state, _cut(group, batches), evaluated, signals)
+  _loop(group, state, _cut(group, batches, loaded.longest), evaluated, signals)
   group.flush()
   group.wait()
   best, params = group.restore_best()
@@ -89,17 +90,32 @@ def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
   ]
 
 
-def _cut(group: Group, batches: list[TrainBatches]) -> list[Callable]:
-  """Functions from a step to its batch, as the curriculum cuts it."""
+def _cut(
+  group: Group, batches: list[TrainBatches], most: int
+) -> list[Callable]:
+  """Functions from a step to its batch, as the curriculum cuts it.
+
+  Args:
+    most: tokens of the longest text.
+  """
   data, train = group.program.settings.data, group.program.settings.train
   curriculum = train.curriculum.make()
+  with train.curriculum.checked():
+    changes = curricula.changes(curriculum, train.steps, most)
+  if train.curriculum.name != 'whole':
+    said = (f'{n} from step {step + 1} on' for step, n in changes.items())
+    log(f'tokens of a text, at most: {", ".join(said)}')
+    if min(changes.values(), default=0) >= most:
+      log(
+        f'WARNING: config.train.curriculum = {train.curriculum} cuts no text: '
+        f'the longest has {most} tokens'
+      )
+  cut_from = [*changes]
 
   def batch(of_trial: TrainBatches, step: int) -> Batch:
-    with train.curriculum.checked():
-      most = data.max_length
-      count = curricula.longest(curriculum, step, train.steps, most)
+    start = cut_from[bisect.bisect_right(cut_from, step) - 1]
     # A window of a stream has a token more, which is predicted alone.
-    return curricula.cut(of_trial(step), count + data.is_stream)
+    return curricula.cut(of_trial(step), changes[start] + data.is_stream)
 
   return [functools.partial(batch, of_trial) for of_trial in batches]
 

@@ -14,7 +14,6 @@ from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.learning import curricula, schedules
-from experiments.learning.steps import State
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -28,6 +27,7 @@ from experiments.training import (
   published_params,
   sources,
 )
+from experiments.training.compiled import Program
 from experiments.workdir import buckets, checkpoints, locks, recovery
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.workdir import Workdir
@@ -81,7 +81,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
     settings.optimizer.check_parameters(program.template.params)
     processes.together(
-      lambda: _check_start(settings, path, program.template, steps_before)
+      lambda: _check_start(settings, path, program, steps_before, loaded)
     )
     if steps_before is not None:
       log(f'{path} goes on: {steps_before} steps become {settings.train.steps}')
@@ -95,18 +95,22 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
 
 
 def _check_start(
-  settings: Settings, path: str, template: State, steps_before: int | None
+  settings: Settings,
+  path: str,
+  program: Program,
+  steps_before: int | None,
+  loaded: loading.Data,
 ) -> None:
   """UserError unless a run can begin, or go on, in its workdir.
 
   Args:
-    template: of the State of the run.
     steps_before: the number that it had; None: it has no more than before.
   """
+  template = program.template
   with checkpoints.reading(path, settings.checkpoint, settings.best) as saved:
     taken = recovery.taken(saved, template, settings.identity())
   if steps_before is not None:
-    _check_goes_on(settings, taken, steps_before)
+    _check_goes_on(settings, taken, steps_before, loaded.longest)
   if not taken:
     published_params.check(settings, template.params)
 
@@ -119,6 +123,12 @@ def _check_may_go_on(path: str, steps: int, status: dict) -> None:
       f'--workdir={path} is a trial of a sweep, whose trials keep their '
       f'{steps} steps; choose another --workdir'
     )
+  if status.get('status') == 'DONE' and status['step'] < steps:
+    raise UserError(
+      f'--workdir={path} was stopped after step {status["step"]} by '
+      'config.train.patience, and would be again; config.train.init_from = '
+      f'{path} begins another run with its parameters'
+    )
   if status.get('status') == 'DIVERGED':
     raise UserError(
       f'--workdir={path} diverged: {status.get("reason")}; it would with more '
@@ -126,9 +136,15 @@ def _check_may_go_on(path: str, steps: int, status: dict) -> None:
     )
 
 
-def _check_goes_on(settings: Settings, taken: int, steps: int) -> None:
-  """UserError unless the steps taken, of a run of `steps`, stay as they are."""
-  more, most = settings.train.steps, settings.data.max_length
+def _check_goes_on(
+  settings: Settings, taken: int, steps: int, most: int
+) -> None:
+  """UserError unless the steps taken, of a run of `steps`, stay as they are.
+
+  Args:
+    most: tokens of the longest text.
+  """
+  more = settings.train.steps
   schedules.check_goes_on(settings.optimizer, taken, steps, more)
   curriculum = settings.train.curriculum
   with curriculum.checked():

@@ -92,6 +92,26 @@ def test_a_run_is_the_same_after_an_interruption(tmp_path):
   )
 
 
+class HalfFirst(curricula.Whole):
+  """Half of the longest text for half of the steps."""
+
+  def longest(self, progress, most):
+    return most if progress >= 0.5 else most // 2
+
+
+@pytest.mark.parametrize(
+  ('curriculum', 'said'),
+  [
+    # The longest text has 16 tokens, fewer than config.data.max_length.
+    (f'{__name__}:HalfFirst', 'at most: 8 from step 1 on, 16 from step 5 on'),
+    ('longer(start=64)', 'longer(start=64) cuts no text: the longest has 16'),
+  ],
+)
+def test_the_log_says_how_texts_are_cut(curriculum, said, tmp_path, capfd):
+  run_lib.run(config_of(curriculum), str(tmp_path))
+  assert said in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
   ('curriculum', 'changes', 'said'),
   [

@@ -88,7 +88,7 @@ def test_a_trial_of_a_sweep_keeps_its_steps(tmp_path):
     (9, {'schedule': 'wsd(decay=0.9)'}, ' and wsd before its decay'),
     (3, {}, r'train\.steps was 5, is 3'),
     (9, {'optimizer.learning_rate': 1.0}, 'learning_rate was .*, is 1.0'),
-    (9, {'optimizer.warmup_steps': 0.5}, 'warmup_steps was 2, is 4'),
+    (9, {'optimizer.warmup_steps': 0.5}, 'was 2 steps, and is 4 now'),
   ],
 )
 def test_a_run_that_would_be_another_one_does_not_go_on(

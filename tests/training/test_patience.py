@@ -3,7 +3,7 @@
 import pytest
 from conftest import make_group, make_small_config
 
-from experiments.command.errors import Interrupted
+from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.training import run as run_lib
 from experiments.workdir import metrics
@@ -73,6 +73,9 @@ def test_a_run_stops_also_after_an_interruption(tmp_path):
   status = workdir_lib.read_status(str(path))
   assert (status['status'], status['step']) == ('DONE', 6)
   assert run_lib.run(config, str(path)) == result
+  config.train.steps += 8
+  with pytest.raises(UserError, match=r'stopped after step 6 by .*patience'):
+    run_lib.run(config, str(path))
 
 
 def test_trials_of_a_group_stop_each_by_itself(tmp_path):
