@@ -22,9 +22,9 @@ def check(path: str, command: str) -> None:
   """UserError if a folder holds files, and none that a command has noted."""
   if not os.path.isdir(path) or _noted(path, command):
     return
-  unfinished = _unfinished(_mark(path, command))
-  names = set(os.listdir(path)) - {os.path.basename(unfinished)}
-  if names:
+  own = os.path.basename(_mark(path, command))
+  # What is unfinished has its name, too.
+  if any(not name.startswith(own) for name in os.listdir(path)):
     raise UserError(
       f'--output={path} holds files that are not of experiments.{command}; '
       'give a new or an empty folder'
@@ -33,8 +33,11 @@ def check(path: str, command: str) -> None:
 
 def mark(path: str, command: str, files: Iterable[str]) -> None:
   """Notes the files that a command has written into a folder of its own."""
-  with open(_mark(path, command), 'w') as file:
+  noted = _mark(path, command)
+  # A full disk leaves the one before.
+  with open(f'{noted}.tmp', 'w') as file:
     file.write('\n'.join(files))
+  os.replace(f'{noted}.tmp', noted)
 
 
 @contextlib.contextmanager

@@ -24,8 +24,8 @@ def read(
 ) -> Iterator[Arrays]:
   """Yields `groups`, int32, the group of each of the rows, in their order.
 
-  It is -1 for all rows of a split of which one has none, unless it is train,
-  which alone is split.
+  It is -1 for a row that has none, which is allowed where rows are not split:
+  also of files without the column.
 
   A UserError says which row of train has none, or that the rows are not those
   of the files.
@@ -34,15 +34,26 @@ def read(
   groups, files = np.full(len(rows), -1, np.int32), source.files(directory)
   for split, chosen in rows.splits().items():
     values = _values(source, files.get(split, ()), column)
-    numbered = ((n, index.setdefault(name, len(index))) for n, name in values)
+    numbered = (
+      (n, index.setdefault(name, len(index)) if name else -1)
+      for n, name in values
+    )
     try:
       # They were said of the texts.
       with withheld():
-        found = np.fromiter(numbered, np.dtype((np.int64, 2)))
+        found = np.fromiter(numbered, np.dtype((np.int64, 2))).astype(int)
     except UserError:
+      # There is no such column.
       if split == 'train':
         raise
       continue
+    if split == 'train' and (found[:, 1] < 0).any():
+      row = rows.row(chosen[found[:, 1].argmin()])
+      raise UserError(
+        f'{row.file} row {row.number}: column {column!r} is empty or a list, '
+        'and each row must have one group; correct or remove the row, or '
+        'change config.data.split_by'
+      )
     if not np.array_equal(rows.numbers[chosen], found[:, 0]):
       raise UserError(
         f'config.data.split_by = {column!r} needs the rows of the files as '
@@ -54,19 +65,12 @@ def read(
 
 
 def _values(source: Text, files: Files, column: str) -> Iterator:
-  """(number, value of the column) of each row of the files of a split."""
+  """(number, value of the column or '') of each row of a split."""
   for _, path in files:
     for number, cells, _ in readers.rows(source, path, [column]):
       if cells is None:
         continue
-      name = cells[0].strip()
-      if not name or isinstance(cells[0], Listed):
-        raise UserError(
-          f'{path} row {number}: column {column!r} is {cells[0]!a:.200}, and '
-          'each row must have one group; correct or remove the row, or '
-          'change config.data.split_by'
-        )
-      yield number, name
+      yield number, '' if isinstance(cells[0], Listed) else cells[0].strip()
 
 
 def parted(

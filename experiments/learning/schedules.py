@@ -105,7 +105,10 @@ def factor(shape: Schedule, step, warmup_steps, steps: int) -> jax.Array:
   rise = jnp.minimum(1.0, step / jnp.maximum(warmup, 1))
   rise = jnp.where(warmup > 0, rise, 1.0)
   progress = (step - warmup) / jnp.maximum(steps - warmup, 1)
-  return rise * shape(jnp.clip(progress, 0, 1), step, warmup)
+  share = shape(jnp.clip(progress, 0, 1), step, warmup)
+  if jnp.ndim(share):
+    raise ValueError(f'it returns shape {jnp.shape(share)}, and must a number')
+  return rise * share
 
 
 def check_goes_on(optimizer, taken: int, steps: int, more: int) -> None:

@@ -230,10 +230,10 @@ def check_measures(classifier, calls: Sequence[Call]) -> None:
   """UserError for a measure that fails, before anything is computed."""
   measures = [call.make() for call in calls]
   # No other dimension is as many, so that a wrong shape is not taken for rows.
-  tokens = jnp.zeros((97, 2), jnp.int32)
-  is_token = jnp.ones(tokens.shape, bool)
+  tokens = jax.ShapeDtypeStruct((97, 2), jnp.int32)
+  is_token = jax.ShapeDtypeStruct(tokens.shape, bool)
 
-  def made():
+  def made(tokens, is_token):
     params = classifier.init(jax.random.key(0), tokens, is_token)['params']
     _, sown = classifier.apply(
       {'params': params}, tokens, is_token, mutable=collections_of(measures)
@@ -243,7 +243,7 @@ def check_measures(classifier, calls: Sequence[Call]) -> None:
         measured([measure], sown, is_token, classifier.has_cls)
 
   if measures:
-    jax.eval_shape(made)
+    jax.eval_shape(made, tokens, is_token)
 
 
 def eval_targets(task: Task, classifier, batch: Batch) -> Targets:

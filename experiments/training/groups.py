@@ -60,11 +60,10 @@ class Trial:
   @property
   def has_stopped(self) -> bool:
     """Whether its patience has ended; others of its group may go on."""
-    return metrics.has_stopped(
-      self.checkpoints.scores,
-      self.settings.best,
-      self.settings.train.patience,
-    )
+    train, scores = self.settings.train, self.checkpoints.scores
+    # Of a run that goes on, the last step of before is none of these.
+    regular = {s: x for s, x in scores.items() if s % train.eval_every == 0}
+    return metrics.has_stopped(regular, self.settings.best, train.patience)
 
   def close(self, kind, error, trace) -> None:
     """Closes the curves, at the end of a `with` block."""

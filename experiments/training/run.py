@@ -117,7 +117,7 @@ def _check_start(
 
 def _check_may_go_on(path: str, steps: int, status: dict) -> None:
   """UserError for a run that is a trial of a sweep, or that diverged."""
-  sweep = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+  sweep = os.path.dirname(os.path.dirname(os.path.realpath(path)))
   if os.path.exists(os.path.join(sweep, 'sweep.json')):
     raise UserError(
       f'--workdir={path} is a trial of a sweep, whose trials keep their '

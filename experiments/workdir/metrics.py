@@ -164,6 +164,8 @@ def has_stopped(
 ) -> bool:
   """Whether the last `patience` scores are no better than one before them.
 
+  Before the first one that is defined, there is none.
+
   Args:
     scores: of validation, by step; None where it was undefined.
     best: max or min.
@@ -172,7 +174,10 @@ def has_stopped(
   top, count = None, 0
   for _, score in sorted(scores.items()):
     is_better = score is not None and (top is None or best(score, top) != top)
-    top, count = (score, 0) if is_better else (top, count + 1)
+    if is_better:
+      top, count = score, 0
+    elif top is not None:
+      count += 1
   return 0 < patience <= count
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,12 +20,8 @@ def angles(positions_BL, rates: np.ndarray):
 
   Args:
     positions_BL: integers, or real numbers.
-    rates: radians per position, float64 (N,). Where they are traced, float32,
-      angles have no more digits than they have.
+    rates: radians per position, float64 (N,).
   """
-  if isinstance(rates, jax.Array):
-    positions_BL1 = jnp.asarray(positions_BL, jnp.float32)[..., None]
-    return positions_BL1 * _last(rates, positions_BL.ndim)
   if isinstance(positions_BL, np.ndarray):
     return positions_BL[..., None] * _last(rates, positions_BL.ndim)
   if not jnp.issubdtype(positions_BL.dtype, jnp.integer):
@@ -56,5 +51,5 @@ def without_turns(angles) -> jnp.ndarray:
   return jnp.asarray(angles, jnp.float32)
 
 
-def _last(rates, rank: int):
+def _last(rates: np.ndarray, rank: int) -> np.ndarray:
   return rates.reshape((1,) * rank + (-1,))

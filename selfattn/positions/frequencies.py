@@ -7,11 +7,13 @@ times as long as those of training are angles that were trained.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import jax.numpy as jnp
 import numpy as np
 
+from selfattn.positions.angles import angles
 from selfattn.positions.contract import require
 
 
@@ -28,10 +30,14 @@ class Unscaled:
     return rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
 
   @staticmethod
-  def rates_at(rotary, positions_BL):
-    """The same for a call with these positions, which may be traced."""
-    del positions_BL
-    return rotary.rates()
+  def angles(rotary, positions_BL, length_B1):
+    """Radians of each pair, (1 or B, L, R/2).
+
+    Args:
+      length_B1: tokens of each text, 1 + the last position.
+    """
+    del length_B1
+    return angles(positions_BL, rotary.rates())
 
   @staticmethod
   def amplitude(rotary) -> float:
@@ -87,9 +93,10 @@ class Ntk(Unscaled):
 class Dynamic(Ntk):
   """'dynamic': 'ntk' with a factor that grows with the text, from 1.
 
-  In a text of n tokens it is factor * n / original_length - (factor - 1) beyond
-  original_length. n is the last position of a call and 1: keys of a cache are
-  rotated again by those of a longer text, as if all were one call.
+  In a text of n tokens beyond original_length, it is
+  factor * n / original_length - (factor - 1). Keys of a cache are rotated anew
+  as the text grows, as if all were one call. Angles of positions that are
+  traced have the digits of float32.
   """
 
   @staticmethod
@@ -97,14 +104,13 @@ class Dynamic(Ntk):
     return Unscaled.rates(rotary)
 
   @staticmethod
-  def rates_at(rotary, positions_BL):
-    if not positions_BL.size:
-      return rotary.rates()
-    length = positions_BL.max() + 1
-    xp = np if isinstance(positions_BL, np.ndarray) else jnp
-    beyond = xp.maximum(length / rotary.original_length - 1, 0)
-    rates = _with_base(rotary, 1 + rotary.factor * beyond)
-    return -rates if rotary.reverse else rates
+  def angles(rotary, positions_BL, length_B1):
+    xp = np if isinstance(length_B1, np.ndarray) else jnp
+    beyond_B1 = xp.maximum(length_B1 / rotary.original_length - 1, 0)
+    rates_BR = _with_base(rotary, 1 + rotary.factor * beyond_B1)
+    if rotary.reverse:
+      rates_BR = -rates_BR
+    return positions_BL[..., None] * rates_BR[:, None]
 
 
 class Yarn(Unscaled):
@@ -195,6 +201,17 @@ class LongRope(Unscaled):
     return Unscaled.rates(rotary) / np.array(rotary.pair_factors)
 
   @staticmethod
+  def angles(rotary, positions_BL, length_B1):
+    found = angles(positions_BL, rotary.rates())
+    if not rotary.short_factors:
+      return found
+    factors = {'pair_factors': rotary.short_factors, 'short_factors': ()}
+    short = dataclasses.replace(rotary, **factors).rates()
+    is_long_B11 = (length_B1 > rotary.original_length)[..., None]
+    xp = np if isinstance(is_long_B11, np.ndarray) else jnp
+    return xp.where(is_long_B11, found, angles(positions_BL, short))
+
+  @staticmethod
   def amplitude(rotary):
     grown = math.log(rotary.factor) / math.log(rotary.original_length)
     return math.sqrt(1 + grown)
@@ -207,10 +224,14 @@ def _slowed(rotary, share):
 
 
 def _with_base(rotary, factor):
-  """Rates of a base that is multiplied by factor^(R/(R-2))."""
+  """Rates of a base that is multiplied by factor^(R/(R-2)).
+
+  Args:
+    factor: a number, or an array of them with a last axis of one.
+  """
   R = rotary.width
-  base = rotary.base * factor ** (R / (R - 2))
-  return base ** (-np.arange(0, R, 2) / R)
+  base, power = rotary.base * factor ** (R / (R - 2)), -np.arange(0, R, 2) / R
+  return base ** (power if np.ndim(factor) == 0 else power[None])
 
 
 SCALINGS: dict[str, type[Unscaled]] = {

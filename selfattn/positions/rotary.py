@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +51,8 @@ class Rotary(Position):
       'proportional', share of the pairs that rotate, and R = K.
     scaling: how frequencies are scaled for texts longer than those of training;
       the formulas are in selfattn.positions.frequencies.
-    factor: longest text over longest text of training.
+    factor: longest text over longest text of training; for 'dynamic', how fast
+      it grows with the text.
     original_length: longest text of training, in tokens; for 'dynamic', 'yarn',
       'llama3' and 'longrope'.
     beta_fast: pairs with more periods in original_length keep their frequency,
@@ -61,8 +63,8 @@ class Rotary(Position):
       frequency divided by factor, for 'llama3'.
     high_freq_factor: pairs with more periods keep theirs, for 'llama3'.
     pair_factors: a divisor of each frequency, for 'longrope'.
-    short_factors: those of calls without a position beyond original_length, for
-      'longrope'; empty: pair_factors.
+    short_factors: those of texts of at most original_length, for 'longrope';
+      empty: pair_factors.
     truncate: whether the first and the last pair that are interpolated are
       rounded to whole pairs, for 'yarn'.
     amplitude: factor of queries and keys; 0: that of the scaling.
@@ -135,32 +137,26 @@ class Rotary(Position):
     rates = SCALINGS[self.scaling].rates(self)
     return -rates if self.reverse else rates
 
-  def _angles(self, positions_BL):
-    """Radians of every pair, (1 or B, L, R/2)."""
-    rates = SCALINGS[self.scaling].rates_at(self, positions_BL)
-    angle = angles(positions_BL, rates)
-    if not self.short_factors:
-      return angle
-    factors = {'pair_factors': self.short_factors, 'short_factors': ()}
-    short = angles(positions_BL, dataclasses.replace(self, **factors).rates())
-    xp = np if isinstance(angle, np.ndarray) else jnp
-    if not positions_BL.size:
-      return angle
-    return xp.where(positions_BL.max() >= self.original_length, angle, short)
-
   def encoding(self, params, tokens):
     """Cosines, then sines: float32 (1 or B, L, R)."""
     del params
-    amplitude = self.amplitude or SCALINGS[self.scaling].amplitude(self)
-    angle = self._angles(tokens.positions)
+    return self._encoding(tokens, _length(tokens))
+
+  def _encoding(self, tokens, length_B1):
+    """Those of some tokens of texts that are so long."""
+    scaling = SCALINGS[self.scaling]
+    amplitude = self.amplitude or scaling.amplitude(self)
+    angle = scaling.angles(self, tokens.positions, length_B1)
     xp = np if isinstance(angle, np.ndarray) else jnp
     P_BLR = xp.concatenate([xp.cos(angle), xp.sin(angle)], axis=-1)
     return jnp.asarray(P_BLR * amplitude, jnp.float32)
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
-    P_BLR = self.encoding(params, query)
+    del params
+    length_B1 = _length(key)
+    P_BLR = self._encoding(query, length_B1)
     return self._turn(q_BLHK, P_BLR), self._turn(
-      k_BMGK, P_BLR if key is query else self.encoding(params, key)
+      k_BMGK, P_BLR if key is query else self._encoding(key, length_B1)
     )
 
   def _turn(self, x_BLHK, P_BLR):
@@ -233,6 +229,17 @@ class XPos(Rotary):
     scale = jnp.exp(sign * steps / self.scale_base * fade)
     scaled_BLHK = x_BLHK.astype(jnp.float32) * scale
     return scaled_BLHK.astype(self.rotated_dtype(x_BLHK.dtype))
+
+
+def _length(tokens: Tokens) -> Any:
+  """Tokens of each text, 1 + its last position, (1 or B, 1)."""
+  positions_BL = tokens.positions
+  if not positions_BL.size:
+    return np.zeros((1, 1), int)
+  if tokens.padding_mask is None and isinstance(positions_BL, np.ndarray):
+    return positions_BL.max(axis=1, keepdims=True) + 1
+  _, last_B1 = _ends(tokens)
+  return last_B1 + 1
 
 
 def _ends(tokens: Tokens) -> tuple[jax.Array, jax.Array]:

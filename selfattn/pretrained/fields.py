@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from selfattn.positions.rotary import Rotary
 from selfattn.pretrained.folder import Config, mapping
 
 # Activations, by their names in config.json.
@@ -310,10 +311,14 @@ def rope_parameters(
     if option in options:
       value = options[option]
       given[name] = list(value) if isinstance(value, tuple) else value
-  factor, original = options.get('factor', 1.0), options.get('original_length')
+  factor = options.get('factor', 1.0)
+  original = options.get('original_length', Rotary.original_length)
+  if scaling in _WITH_ORIGINAL:
+    given['original_max_position_embeddings'] = original
   fields: dict[str, Any] = {'rope_parameters': given}
-  if scaling == 'dynamic' and original:
+  if scaling == 'dynamic':
+    given['factor'] = factor
     fields['max_position_embeddings'] = original
-  if scaling in ('yarn', 'longrope') and original and max_length:
+  if scaling in ('yarn', 'longrope') and max_length:
     fields['max_position_embeddings'] = max(max_length, int(original * factor))
   return fields

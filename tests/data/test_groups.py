@@ -1,6 +1,7 @@
 """Groups of a column, such as authors: never split, stratified, and said."""
 
 import json
+import re
 
 import hypothesis
 import hypothesis.strategies as st
@@ -207,6 +208,17 @@ def test_files_that_are_not_split_need_no_groups(
   said = capsys.readouterr().err
   assert f'test texts without a group: 1 of 1 ({tmp_path}/test.tsv:1)' in said
   assert 'test texts of groups' not in said
+
+
+def test_a_row_without_a_group_hides_no_others(config, tmp_path, capsys):
+  rows = 'author\ttext\tlabel\nAnn\tb\tx\n\tc\tx\n'
+  (tmp_path / 'test.tsv').write_text(rows)
+  config.data.text.test = ('test.tsv',)
+  write(tmp_path / 'train.tsv', ['Ann', 'Bob', 'Cy'] * 4)
+  load(config)
+  said = capsys.readouterr().err
+  assert f'test texts without a group: 1 of 2 ({tmp_path}/test.tsv:2)' in said
+  assert re.search('test texts of groups that are also in .*: 1 of 2', said)
 
 
 def test_white_space_around_a_value_is_no_part_of_it(config, tmp_path):

@@ -168,6 +168,13 @@ class Fails(Measure):
     return sown['absent']
 
 
+class OnHost(Measure):
+  """It computes with NumPy."""
+
+  def __call__(self, sown, padding_mask_BL):
+    return np.asarray(padding_mask_BL).sum(axis=1)
+
+
 @pytest.mark.parametrize(
   ('measures', 'said'),
   [
@@ -178,6 +185,7 @@ class Fails(Measure):
     (f'{__name__}:OfShape', r'OfShape returns shape \(\)'),
     (f'{__name__}:OfShape(shape=(1,))', r'OfShape returns shape \(1,\)'),
     (f'{__name__}:OfShape(shape=(2,))', r'OfShape returns shape \(2,\)'),
+    (f'{__name__}:OnHost', r'OnHost: .* line \d+: TracerArrayConversion'),
     (f'{__name__}:Fails', rf"Fails: {__file__} line \d+: KeyError: 'absent'"),
   ],
 )

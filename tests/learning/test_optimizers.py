@@ -192,10 +192,23 @@ class Fails(schedules.Schedule):
     return {}['absent']
 
 
-def test_a_schedule_that_fails_is_one_line(grouped):
-  grouped.optimizer.schedule = f'{__name__}:Fails'
+class Vector(schedules.Schedule):
+  """It returns no number."""
+
+  def __call__(self, progress, step, warmup):
+    return jnp.ones(3)
+
+
+@pytest.mark.parametrize(
+  ('name', 'said'),
+  [
+    ('Fails', rf"Fails: {__file__} line \d+: KeyError: 'absent'"),
+    ('Vector', r'Vector.*it returns shape \(3,\), and must a number'),
+  ],
+)
+def test_a_schedule_that_fails_is_one_line(grouped, name, said):
+  grouped.optimizer.schedule = f'{__name__}:{name}'
   settings = from_config(grouped)
-  said = rf"Fails: {__file__} line \d+: KeyError: 'absent'"
   with pytest.raises(UserError, match=said):
     build.optimizer(settings, HParams.of(settings), 0)
 

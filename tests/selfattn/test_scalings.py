@@ -11,13 +11,15 @@ from selfattn import Attention
 from selfattn.positions import POSITIONS
 from selfattn.positions.frequencies import SCALINGS
 from selfattn.pretrained.fields import Config, rope, rope_parameters
+from selfattn.tokens import Tokens
 from tests.conftest import at, normal
 
 D, H, R = 64, 2, 32
 PAIRS = tuple(np.linspace(1, 8, R // 2).tolist())
 # Options that every scaling needs beside its factor.
 OPTIONS = {'longrope': {'pair_factors': (1.0,) * (R // 2)}}
-SCALED = [name for name in SCALINGS if name != 'none']
+# That of dynamic grows with the text, whatever its factor is.
+SCALED = [name for name in SCALINGS if name not in ('none', 'dynamic')]
 
 
 def rotary(scaling='none', **options):
@@ -83,6 +85,42 @@ def test_dynamic_is_ntk_by_the_length_of_the_text(length):
   np.testing.assert_array_equal(encoding(dynamic, *positions), wanted)
   traced = jax.jit(dynamic.encoding)({}, at(jnp.asarray(positions[None])))
   np.testing.assert_allclose(traced, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+  ('scaling', 'options'),
+  [
+    ('dynamic', {'factor': 4.0}),
+    ('longrope', {'pair_factors': PAIRS, 'short_factors': (1.0,) * (R // 2)}),
+  ],
+)
+def test_a_text_does_not_depend_on_its_batch(scaling, options):
+  method = rotary(scaling, original_length=8, **options)
+  layer = Attention(D, H, causal=True, position=method)
+  x_BLD = normal(0, (3, 20, D))
+  # A short text, padding on either side, and a long one.
+  padding_mask = np.zeros((3, 20), bool)
+  padding_mask[0, :6] = padding_mask[1, 14:] = padding_mask[2] = True
+  positions = np.maximum(np.cumsum(padding_mask, axis=1) - 1, 0)
+  tokens = Tokens(padding_mask=padding_mask, positions=positions)
+  variables = layer.init(jax.random.key(0), x_BLD)
+  for apply in (layer.apply, jax.jit(layer.apply)):
+    together, _ = apply(variables, x_BLD, query_tokens=tokens)
+    for row, at_text in enumerate(padding_mask):
+      alone, _ = layer.apply(variables, x_BLD[row : row + 1, at_text])
+      np.testing.assert_allclose(
+        together[row, at_text], alone[0], atol=2e-5, err_msg=str(row)
+      )
+
+
+def test_some_queries_have_the_frequencies_of_all_keys():
+  method = rotary('dynamic', factor=4.0, original_length=8)
+  layer = Attention(D, H, causal=True, position=method)
+  x_BLD = normal(0, (1, 20, D))
+  variables = layer.init(jax.random.key(0), x_BLD)
+  whole, _ = layer.apply(variables, x_BLD)
+  some, _ = layer.apply(variables, x_BLD[:, :5], x_BLD)
+  np.testing.assert_allclose(some, whole[:, :5], atol=2e-5)
 
 
 def test_a_cache_has_the_frequencies_of_one_call():

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.usefixtures('shared_programs')
     ([0.5, 0.4, 0.4], max, 2, True),
     ([0.5, None, 0.6], max, 2, False),
     ([0.5, None, None], max, 2, True),
-    ([None, None], max, 2, True),
+    ([None, None], max, 2, False),
+    ([None, 0.5, 0.5, None], max, 2, True),
     ([1] * 9, max, 0, False),
     ([], max, 1, False),
   ],
@@ -76,6 +77,14 @@ def test_a_run_stops_also_after_an_interruption(tmp_path):
   config.train.steps += 8
   with pytest.raises(UserError, match=r'stopped after step 6 by .*patience'):
     run_lib.run(config, str(path))
+
+
+def test_a_run_that_goes_on_stops_where_the_longer_one_does(tmp_path):
+  config, path = config_of(1e-12), tmp_path / 'run'
+  config.train.steps = 3
+  run_lib.run(config, str(path))
+  config.train.steps = 10
+  assert run_lib.run(config, str(path))['step'] == 6
 
 
 def test_trials_of_a_group_stop_each_by_itself(tmp_path):
