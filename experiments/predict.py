@@ -40,7 +40,6 @@ from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows
 from experiments.data.text_files import Text
 from experiments.training import answers, run_flags
-from experiments.workdir import workdir as workdir_lib
 
 # Functions import what imports jax: --help and wrong input do not wait.
 
@@ -161,6 +160,7 @@ def main(values) -> None:
     from experiments.command import processes
     from experiments.learning.contrastive import Contrastive
     from experiments.training import prediction
+    from experiments.workdir import workdir as workdir_lib
 
     processes.require_one('experiments.predict')
     predictor = load(
