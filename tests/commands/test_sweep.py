@@ -361,6 +361,7 @@ def test_a_failing_trial_stops_no_other_and_can_be_retried(
   assert last_json(printed)['trials'] == {'DONE': 2}
 
 
+@pytest.mark.slow
 def test_trials_that_all_diverge_are_no_success_and_can_be_retried(
   tmp_path, config_path, sweep
 ):

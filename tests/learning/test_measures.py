@@ -252,6 +252,7 @@ def of_experts(router, length):
   return balance, math.fsum(z) / length
 
 
+@pytest.mark.slow
 def test_measures_with_weights_are_added_to_the_loss():
   """The gradient is that of the sum, written out here."""
   settings = from_config(make_config(**TRAINED))
@@ -307,6 +308,7 @@ def test_measures_with_weights_are_added_to_the_loss():
       )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'changes',
   [
@@ -333,6 +335,7 @@ def test_losses_of_layers_are_those_of_the_whole_batch(changes):
       np.testing.assert_allclose(got[name], leaf, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_trials_of_a_group_have_weights_of_their_own():
   def settings_of(weight):
     measures = f'attention_entropy(weight={weight})'

@@ -94,6 +94,7 @@ def test_a_callback_gets_the_step_the_metrics_and_the_parameters(tmp_path):
       assert call['sum'] == pytest.approx(kernel_sum(path, call['step']))
 
 
+@pytest.mark.slow
 def test_an_exception_of_a_callback_ends_the_run_in_one_line(tmp_path):
   path = str(tmp_path / 'run')
   with pytest.raises(UserError) as error:

@@ -76,6 +76,7 @@ class Stops(Signals):
       raise Interrupted('a signal')
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_after_an_interruption(tmp_path):
   config = config_of('longer(start=3, over=0.75)')
   whole, parts = tmp_path / 'whole', tmp_path / 'parts'
@@ -136,6 +137,7 @@ def test_a_length_is_a_positive_integer(tmp_path):
     run_lib.run(config, str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('curriculum', 'said'),
   [

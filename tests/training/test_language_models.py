@@ -236,6 +236,7 @@ def test_text_ends_before_the_token_that_ends_it(run):
   assert greedy(run, [5, 6, 7], 8, (end,)) == before
 
 
+@pytest.mark.slow
 def test_longrope_reads_all_tokens_anew_where_its_factors_change(trained, run):
   position = 'rotary(scaling=longrope, original_length=6, factor=4'
   position += ', pair_factors=(9, 8, 7), short_factors=(1, 1, 1))'
@@ -379,6 +380,7 @@ def test_predict_goes_on_from_a_prompt(trained, printed_json, call_command):
     assert '--prompt' in error
 
 
+@pytest.mark.slow
 def test_a_run_of_several_offsets_is_read_as_a_model_of_the_next_token(
   tmp_path, printed_json
 ):

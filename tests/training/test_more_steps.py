@@ -33,6 +33,7 @@ def rows(path):
   }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('schedule', ['constant', 'inverse_sqrt'])
 def test_a_run_that_goes_on_is_the_run_with_more_steps(schedule, tmp_path):
   at_once, parts = tmp_path / 'at_once', tmp_path / 'parts'

@@ -79,6 +79,7 @@ def test_a_run_stops_also_after_an_interruption(tmp_path):
     run_lib.run(config, str(path))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_stops_where_the_longer_one_does(tmp_path):
   config, path = config_of(1e-12), tmp_path / 'run'
   config.train.steps = 3
@@ -87,6 +88,7 @@ def test_a_run_that_goes_on_stops_where_the_longer_one_does(tmp_path):
   assert run_lib.run(config, str(path))['step'] == 6
 
 
+@pytest.mark.slow
 def test_trials_of_a_group_stop_each_by_itself(tmp_path):
   """Also where a signal comes after the last row of the one that stopped."""
   configs = [config_of(rate) for rate in (1e-12, 1e-2)]

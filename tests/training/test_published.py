@@ -108,6 +108,7 @@ def test_what_is_given_back_has_the_bits_of_the_file(
   assert config['id2label'] == {'0': 'negative', '1': 'positive'}
 
 
+@pytest.mark.slow
 def test_positions_are_changed_and_weights_of_others_are_named(
   small_config, published_bert, tmp_path, capfd
 ):
@@ -159,6 +160,7 @@ def test_elements_that_are_not_read_are_one_line(
     run_lib.run(config, str(tmp_path / 'run'))
 
 
+@pytest.mark.slow
 def test_masked_tokens_have_the_mask_of_the_vocabulary(
   small_config, published_bert, tmp_path
 ):
@@ -303,6 +305,7 @@ def test_what_changes_no_logit_may_be_exported(
   assert made['head'] == 'text'
 
 
+@pytest.mark.slow
 def test_words_are_classified_and_given_back(
   small_config, published_bert, tmp_path
 ):
