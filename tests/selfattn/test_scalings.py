@@ -123,6 +123,7 @@ def test_some_queries_have_the_frequencies_of_all_keys():
   np.testing.assert_allclose(some, whole[:, :5], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_cache_has_the_frequencies_of_one_call():
   layer = Attention(
     D, H, causal=True, position=rotary('dynamic', factor=4.0, original_length=8)

@@ -201,6 +201,7 @@ def test_a_corrupt_checkpoint_is_set_aside_for_the_previous_one(
   folder.close()
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_never_changes_what_is_read(tmp_path):
   """The storage format has no checksums of the values of arrays."""
   rng = np.random.default_rng(0)
