@@ -302,8 +302,9 @@ def empty_apart(arrays: Arrays, splits: dict[str, np.ndarray]) -> list[str]:
   """
   lines, begins = [], arrays['offsets']
   for split, at in splits.items():
-    if at.ndim > 1 and (begins[at + 1] == begins[at]).any():
-      count = (begins[at + 1] == begins[at]).any(axis=1).sum()
+    is_empty = begins[at + 1] == begins[at]
+    if at.ndim > 1 and is_empty.any():
+      count = is_empty.any(axis=1).sum()
       lines.append(f'{split} rows with an empty text: {count} of {len(at)}')
   return lines
 

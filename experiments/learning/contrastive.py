@@ -100,13 +100,13 @@ class Contrastive(Task):
     del smoothing
     count, num_texts = targets.labels.shape
     vectors = _scaled(logits, self.similarity).reshape(count, num_texts, -1)
-    prints = jnp.asarray(targets.labels)
-    everything, first = (vectors, prints), jnp.int32(0)
+    prints, belongs = jnp.asarray(targets.labels), targets.weights[:, 0] > 0
+    everything, first = (vectors, prints, belongs), jnp.int32(0)
     if self.axis:
       everything = jax.lax.all_gather(everything, self.axis, tiled=True)
       first = jax.lax.axis_index(self.axis) * count
     right = first + jnp.arange(count)
-    all_vectors, all_prints = everything
+    all_vectors, all_prints, all_belong = everything
 
     def found(asks: int, among: slice):
       # (texts, examples of all devices), so that the right one is first.
@@ -116,7 +116,8 @@ class Contrastive(Task):
       scores = vectors[:, asks] @ others.T / self.temperature
       is_right = jnp.arange(len(others))[None] == right[:, None]
       # Second texts of the same first one, or the other way round.
-      is_right_too = all_prints[None, :, asks] == prints[:, asks, None]
+      is_same = all_prints[None, :, asks] == prints[:, asks, None]
+      is_right_too = is_same & all_belong[None]
       is_left_out = (
         (of_others == 0)
         | (of_others == prints[:, asks, None])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -103,7 +102,7 @@ def printed(as_json: bool) -> Callable:
 def npy(vectors: list[np.ndarray | None]) -> bytes:
   """A file of NumPy: float32 (texts, width), NaN for texts without tokens."""
   width = max((len(v) for v in vectors if v is not None), default=0)
-  none = np.full(width, math.nan, np.float32)
+  none = np.full(width, np.nan, np.float32)
   content = io.BytesIO()
   np.save(content, np.array([none if v is None else v for v in vectors]))
   return content.getvalue()

@@ -99,17 +99,17 @@ def _cut(
     most: tokens of the longest text.
   """
   data, train = group.program.settings.data, group.program.settings.train
-  curriculum = train.curriculum.make()
+  if train.curriculum.name == 'whole':
+    return [*batches]
   with train.curriculum.checked():
-    changes = curricula.changes(curriculum, train.steps, most)
-  if train.curriculum.name != 'whole':
-    said = (f'{n} from step {step + 1} on' for step, n in changes.items())
-    log(f'tokens of a text, at most: {", ".join(said)}')
-    if min(changes.values(), default=0) >= most:
-      log(
-        f'WARNING: config.train.curriculum = {train.curriculum} cuts no text: '
-        f'the longest has {most} tokens'
-      )
+    changes = curricula.changes(train.curriculum.make(), train.steps, most)
+  said = (f'{n} from step {step + 1} on' for step, n in changes.items())
+  log(f'tokens of a text, at most: {", ".join(said)}')
+  if min(changes.values(), default=0) >= most:
+    log(
+      f'WARNING: config.train.curriculum = {train.curriculum} cuts no text: '
+      f'the longest has {most} tokens'
+    )
   cut_from = [*changes]
 
   def batch(of_trial: TrainBatches, step: int) -> Batch:

@@ -143,7 +143,11 @@ class Rotary(Position):
     return self._encoding(tokens, _length(tokens))
 
   def _encoding(self, tokens, length_B1):
-    """Those of some tokens of texts that are so long."""
+    """Cosines, then sines, of some tokens of texts: float32 (1 or B, L, R).
+
+    Args:
+      length_B1: tokens of each text, 1 + its last position.
+    """
     scaling = SCALINGS[self.scaling]
     amplitude = self.amplitude or scaling.amplitude(self)
     angle = scaling.angles(self, tokens.positions, length_B1)

@@ -21,18 +21,19 @@ from experiments.settings.settings import from_config
 from experiments.training import run as run_lib
 
 
-def targets_of(fingerprints):
+def targets_of(fingerprints, belongs=True):
   fingerprints = jnp.asarray(fingerprints, jnp.uint32)
   tokens = jnp.zeros((fingerprints.size, 1), jnp.int32)
   lengths = jnp.ones(fingerprints.size, jnp.int32)
-  return Targets(tokens, lengths, fingerprints, np.ones(fingerprints.shape))
+  weights = np.ones(fingerprints.shape) * np.reshape(belongs, (-1, 1))
+  return Targets(tokens, lengths, fingerprints, weights)
 
 
 def distinct(num_texts):
   return 1 + np.arange(6 * num_texts).reshape(6, num_texts)
 
 
-def expected(task, vectors, fingerprints):
+def expected(task, vectors, fingerprints, belongs):
   """(losses, whether right) (examples, 2), written out, in float64."""
   count, num_texts, _ = vectors.shape
   if task.similarity == 'cosine':
@@ -45,8 +46,10 @@ def expected(task, vectors, fingerprints):
       for there in range(count):
         for text in range(1, num_texts) if own == 0 else [0]:
           one = fingerprints[there, text]
-          is_right_too = text == other and (
-            fingerprints[there, own] == fingerprints[row, own]
+          is_right_too = (
+            text == other
+            and belongs[there]
+            and fingerprints[there, own] == fingerprints[row, own]
           )
           if one in (0, *fingerprints[row, :2]) or is_right_too:
             continue
@@ -69,18 +72,20 @@ def expected(task, vectors, fingerprints):
 def test_losses_are_those_written_out(task, num_texts):
   vectors = np.array(normal(0, (6, num_texts, 5)), float)
   fingerprints = distinct(num_texts)
-  # An equal second text, an equal first one, a first one that is a second one,
-  # and an empty text.
+  # An equal second text, equal first ones, a first one that is a second one,
+  # and an empty text. The texts of the first example do not belong together.
   fingerprints[3, 1] = fingerprints[1, 1]
   fingerprints[4, 0] = fingerprints[5, 0]
-  fingerprints[0, 0] = fingerprints[3, 1]
+  fingerprints[1, 0] = fingerprints[0, 0]
+  belongs = np.arange(6) > 0
+  fingerprints[2, 0] = fingerprints[3, 1]
   fingerprints[2, num_texts - 1] = vectors[2, num_texts - 1] = 0
   losses, correct = task.losses(
     jnp.asarray(vectors.reshape(6 * num_texts, 5), jnp.float32),
-    targets_of(fingerprints),
+    targets_of(fingerprints, belongs),
   )
   assert losses.shape == correct.shape == (6, num_texts)
-  wanted, is_right = expected(task, vectors, fingerprints)
+  wanted, is_right = expected(task, vectors, fingerprints, belongs)
   np.testing.assert_allclose(losses[:, :2], wanted, atol=2e-5)
   np.testing.assert_array_equal(correct[:, :2], is_right)
   assert not np.asarray(losses[:, 2:]).any()
