@@ -67,6 +67,7 @@ def test_a_result_on_other_data_is_not_printed(trained, call_command, tmp_path):
   assert 'nobody knows' in stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_averages_no_results_of_other_data(call_command, tmp_path):
   data = tmp_path / 'data'
   data.mkdir()

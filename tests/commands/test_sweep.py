@@ -308,6 +308,7 @@ def test_invalid_trials_are_all_listed_and_nothing_starts(
   assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_diverging_trial_does_not_affect_its_group(
   tmp_path, config_path, sweep
 ):

@@ -148,6 +148,7 @@ def test_a_finished_run_has_all_files_and_rows(uninterrupted):
   assert os.listdir(path / 'tensorboard')
 
 
+@pytest.mark.slow
 def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
   tmp_path, uninterrupted
 ):
@@ -214,6 +215,7 @@ def test_a_finished_run_returns_its_result_and_changes_nothing(uninterrupted):
   assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
 
 
+@pytest.mark.slow
 def test_a_workdir_says_what_was_run_last(tmp_path, monkeypatch):
   """A key that may change, and a class that has changed since the run began."""
   monkeypatch.setattr(modules, '_folders', [])

@@ -189,6 +189,7 @@ def test_accuracy_under_gates_is_that_of_the_gated_model(model):
   assert other < 1
 
 
+@pytest.mark.slow
 def test_numbers_and_sets_of_labels_have_a_metric_without_heads(model):
   classifier, params, loaded, _ = model
   examples = some(loaded)

@@ -232,7 +232,9 @@ def several_offsets(tied):
   return settings, classifier, jax.tree.unflatten(tree, drawn)
 
 
-@pytest.mark.parametrize('tied', [True, False])
+@pytest.mark.parametrize(
+  'tied', [pytest.param(True, marks=pytest.mark.slow), False]
+)
 def test_of_several_offsets_the_loss_is_that_of_shifted_tokens(tied):
   settings, classifier, params = several_offsets(tied)
   batch, task = make_batch(), settings.task.make()

@@ -368,6 +368,7 @@ def in_calls(classifier, variables, tokens, mask, ends, **first):
   return np.concatenate(found, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('pool', ['mean', 'cls'])
 @pytest.mark.parametrize('is_right_padded', [False, True])
 def test_cls_stands_before_the_first_call_alone(pool, is_right_padded):

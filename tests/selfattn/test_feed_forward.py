@@ -151,6 +151,7 @@ def test_experts_compute_in_bfloat16_with_a_router_in_float32():
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('form', ['scan', 'remat'])
 def test_dense_layers_have_the_parameters_and_values_of_unrolled_blocks(form):
   def encoder(**fields):

@@ -388,6 +388,7 @@ def test_shared_layers_are_a_plain_stack_of_equal_ones(form):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_shared_layers_have_caches_of_their_own():
   encoder = stack(make('rotary'), share_layers=True)
   params, cache, parts = drawn(encoder), {}, []

@@ -146,6 +146,7 @@ def test_what_is_sown_piles_up_until_it_is_popped(model):
   assert traced.count('popping') == 1
 
 
+@pytest.mark.slow
 def test_a_loss_pops_what_is_measured():
   experts = Experts(count=3, chosen=1)
   encoder = AttentionEncoder(

@@ -87,6 +87,7 @@ def test_dynamic_is_ntk_by_the_length_of_the_text(length):
   np.testing.assert_allclose(traced, wanted, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('scaling', 'options'),
   [

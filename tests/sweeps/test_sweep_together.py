@@ -29,6 +29,7 @@ def train(specs):
   engines.train(specs, Signals(), engines.Shared())
 
 
+@pytest.mark.slow
 def test_a_trial_that_ended_during_the_wait_for_its_lock_is_unchanged(
   tmp_path, monkeypatch
 ):

@@ -65,6 +65,7 @@ def kernel_sum(path, step):
   return float(np.asarray(params['head']['kernel']).sum())
 
 
+@pytest.mark.slow
 def test_a_callback_gets_the_step_the_metrics_and_the_parameters(tmp_path):
   """Of each trial of a group, which is the same run as without it."""
   changes = {'checkpoint.max_to_keep': 9, 'checkpoint.every_steps': 4}

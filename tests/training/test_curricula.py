@@ -100,6 +100,7 @@ class HalfFirst(curricula.Whole):
     return most if progress >= 0.5 else most // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('curriculum', 'said'),
   [

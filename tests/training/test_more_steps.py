@@ -57,6 +57,7 @@ def test_a_run_that_goes_on_is_the_run_with_more_steps(schedule, tmp_path):
       np.testing.assert_array_equal(other[name], leaf, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_kill_at_the_start_of_more_steps_leaves_no_other_result(
   tmp_path, monkeypatch
 ):
@@ -82,6 +83,7 @@ def test_a_trial_of_a_sweep_keeps_its_steps(tmp_path):
     run_lib.run(config_of(8), str(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('steps', 'changes', 'said'),
   [

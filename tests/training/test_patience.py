@@ -63,6 +63,7 @@ class After(Signals):
       raise Interrupted('a signal')
 
 
+@pytest.mark.slow
 def test_a_run_stops_also_after_an_interruption(tmp_path):
   config, path = config_of(1e-12), tmp_path / 'run'
   with pytest.raises(Interrupted, match='saved after step'):

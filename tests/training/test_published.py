@@ -202,6 +202,7 @@ def head_of(path):
   return np.asarray(leaves(run.params)['head/kernel'])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('labels', 'columns'),
   [
@@ -240,6 +241,7 @@ def test_a_head_with_another_number_of_outputs_is_drawn_and_named(
   assert 'classifier.weight (not in this model)' in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_average_begins_with_the_weights_of_the_file(
   small_config, published_bert, tmp_path
 ):
@@ -254,6 +256,7 @@ def test_the_average_begins_with_the_weights_of_the_file(
   )
 
 
+@pytest.mark.slow
 def test_parameters_of_another_position_method_are_no_table_of_the_file(
   small_config, published_bert, tmp_path
 ):
@@ -268,6 +271,7 @@ def test_parameters_of_another_position_method_are_no_table_of_the_file(
   assert not np.array_equal(found, table)
 
 
+@pytest.mark.slow
 def test_a_run_that_has_begun_needs_its_folder_no_more(
   small_config, published_bert, tmp_path
 ):

@@ -53,6 +53,7 @@ def tables(path, config):
   return np.asarray(first.params['embed']['embedding']), np.asarray(last)
 
 
+@pytest.mark.slow
 def test_words_have_their_vectors_and_the_rest_is_drawn_and_all_is_frozen(
   file, tmp_path, capfd
 ):

@@ -49,6 +49,7 @@ def source(tmp_path_factory):
   return path
 
 
+@pytest.mark.slow
 def test_parameters_that_match_are_loaded_and_the_rest_is_named(
   source, tmp_path, capfd
 ):

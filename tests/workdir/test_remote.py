@@ -43,6 +43,7 @@ def names(folder):
   return {str(p.relative_to(folder)) for p in folder.rglob('*') if p.is_file()}
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket_is_interrupted_resumed_and_evaluated(
   bucket, tmp_path, call_command
 ):
