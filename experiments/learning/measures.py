@@ -105,6 +105,13 @@ class AttentionDistance(OfWeights):
     return (shares_BHLM * distance_LM[None, None]).sum(axis=-1)
 
 
+class AttentionToFirst(OfWeights):
+  """Share of the first token in the weights: an attention sink (Xiao 2023)."""
+
+  def of_queries(self, shares_BHLM: jax.Array) -> jax.Array:
+    return shares_BHLM[..., 0]
+
+
 @dataclasses.dataclass(frozen=True)
 class Sown(Measure):
   """The sum over layers of what they sow under a name in `measured`.
@@ -217,6 +224,7 @@ def _mean_of_tokens(values: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
 MEASURES: dict[str, type[Measure]] = {
   'attention_entropy': AttentionEntropy,
   'attention_distance': AttentionDistance,
+  'attention_to_first': AttentionToFirst,
   'load_balance': LoadBalance,
   'router_z': RouterZ,
   'sown': Sown,

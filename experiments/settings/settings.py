@@ -168,7 +168,7 @@ class TrainSettings:
       stops; 0: any.
     eval_batch_size: examples per batch of an evaluation.
     eval_lengths: lengths of windows in which a stream is evaluated, too:
-      metrics bits_per_byte_LENGTH.
+      metrics bits_per_byte_LENGTH, and those of measures.
     measures: metrics of what the encoder sows, beside those of the task, such
       as attention_entropy; several are joined by +; empty: none. One with a
       weight is added to the loss, as an auxiliary loss such as
@@ -239,10 +239,13 @@ class Settings:
   def metrics(self) -> dict[str, Callable]:
     """max or min, the best value, by name: of the task, then of the others."""
     metrics = self.task.make().all_metrics()
+    measures = {call.label: call.entry.best for call in self.train.measures}
     if self.data.is_stream:
-      lengths = [f'_{length}' for length in self.train.eval_lengths]
-      metrics |= {f'bits_per_byte{length}': min for length in ['', *lengths]}
-    return metrics | {c.label: c.entry.best for c in self.train.measures}
+      metrics |= {'bits_per_byte': min}
+      of_windows = {'bits_per_byte': min} | measures
+      for length in self.train.eval_lengths:
+        metrics |= {f'{n}_{length}': best for n, best in of_windows.items()}
+    return metrics | measures
 
   @property
   def best(self) -> Callable:

@@ -275,7 +275,7 @@ def _check_best_length(settings, encoder) -> None:
   best = settings.checkpoint.best_metric
   for length in settings.train.eval_lengths:
     reason = parts.unsupported_length(settings.model, encoder, length)
-    if best == f'bits_per_byte_{length}' and reason:
+    if best.endswith(f'_{length}') and reason:
       raise UserError(
         f'config.checkpoint.best_metric = {best!r} needs a model that reads '
         f'{length} tokens, and this one does not: {reason}'

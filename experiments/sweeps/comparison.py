@@ -47,7 +47,8 @@ class Comparison:
       as returned by `interval`, the former two with the `values` of each seed
       or fold; and of config.train.eval_lengths `by_length`, bits per byte on
       test in windows of each length, where the model can read them, as the
-      former two.
+      former two, and of config.train.measures `measures_by_length`, the same
+      of each measure.
     sign: 1 for a metric to maximise, -1 for one to minimise.
     of_trials: the name of the setting of each trial.
   """
@@ -194,15 +195,26 @@ def _entry(
   entry: dict[str, Any] = {'n': len(scored), 'missing': missing}
   for split, column in columns.items() if scored else ():
     entry[split] = _of_units(scored, column, units)
+  if by_length := _by_length(trials, LENGTH, units):
+    entry['by_length'] = by_length
+  measures = [call.label for call in trials[0][1].settings.train.measures]
+  of_measures = {name: _by_length(trials, name, units) for name in measures}
+  if any(of_measures.values()):
+    entry['measures_by_length'] = of_measures
+  return entry
+
+
+def _by_length(
+  trials: list[tuple[dict, Spec]], metric: str, units: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+  """A metric on test by length of the windows, where some trial has it."""
   by_length = {}
   for length in trials[0][1].settings.train.eval_lengths:
-    column = f'best/test/{LENGTH}_{length}'
+    column = f'best/test/{metric}_{length}'
     read = [trial for trial in trials if trial[0][column] is not None]
     if read:
       by_length[str(length)] = _of_units(read, column, units)
-  if by_length:
-    entry['by_length'] = by_length
-  return entry
+  return by_length
 
 
 def _of_trials(

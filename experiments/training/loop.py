@@ -165,7 +165,8 @@ def _evaluated(
     fewer = max(rows * program.settings.data.max_length // most, 1)
     of_length = scores_of(windows, fewer, (most + 1,))
     for of_trial, more in zip(scores, of_length, strict=True):
-      of_trial[f'bits_per_byte_{length}'] = more['bits_per_byte']
+      for name in ('bits_per_byte', *measures):
+        of_trial[f'{name}_{length}'] = more[name]
   return scores
 
 

@@ -26,7 +26,7 @@ from experiments.workdir.metrics import read_rows
 from selfattn.blocks import PreNorm
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
-NAMES = ('attention_entropy', 'attention_distance')
+NAMES = ('attention_entropy', 'attention_distance', 'attention_to_first')
 
 
 def make_config(**changes):
@@ -39,13 +39,13 @@ def make_config(**changes):
 
 
 def expected(weights, count):
-  """Both measures of a text in float64, query by query.
+  """Measures of a text in float64, query by query.
 
   Args:
     weights: of all layers and heads, (N, H, L, L).
     count: its tokens.
   """
-  entropies, distances = [], []
+  entropies, distances, firsts = [], [], []
   for layer, head, query in np.ndindex(*weights.shape[:2], count):
     shares = [abs(w) for w in weights[layer, head, query].tolist()]
     total = math.fsum(shares) or 1.0
@@ -54,7 +54,9 @@ def expected(weights, count):
     distances.append(
       math.fsum(p * abs(key - query) for key, p in enumerate(shares))
     )
-  return [math.fsum(x) / max(len(x), 1) for x in (entropies, distances)]
+    firsts.append(shares[0])
+  measures = (entropies, distances, firsts)
+  return [math.fsum(x) / max(len(x), 1) for x in measures]
 
 
 BATCH = Batch(
@@ -84,7 +86,7 @@ def test_measures_are_those_of_the_weights_in_float64(changes):
   program = compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
   hparams = program.hparams([settings])
   params = draw(lambda: program.init(hparams).params)
-  *_, entropy, distance = program.eval_step(params, BATCH)
+  measured = program.eval_step(params, BATCH)[-len(NAMES) :]
   weights = sown_weights(sown(program.classifier, params, BATCH))
   weights = np.asarray(weights, np.float64)
   extra = int(program.classifier.has_cls)
@@ -92,7 +94,7 @@ def test_measures_are_those_of_the_weights_in_float64(changes):
     expected(weights[:, row], count + extra)
     for row, count in enumerate(BATCH.lengths.tolist())
   ]
-  got = np.stack([entropy, distance], axis=-1)
+  got = np.stack(measured, axis=-1)
   np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 

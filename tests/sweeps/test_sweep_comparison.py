@@ -386,12 +386,14 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   base.model.encoder = 'attention(causal=True)'
   base.checkpoint.best_metric = 'bits_per_byte_8'
   base.train.eval_lengths = (8, 64)
+  base.train.measures = 'attention_to_first'
   bits = {'alibi': [(2.0, 3.0), (2.2, 3.4)], 'none': [(1.0, None)] * 2}
   trials, rows = [], []
   for position, of_seeds in bits.items():
     for seed, (short, long) in enumerate(of_seeds):
       trials.append({POSITION: position, 'seed': seed})
       scores = {'bits_per_byte_8': short, 'bits_per_byte_64': long}
+      scores |= {'attention_to_first_8': 0.5, 'attention_to_first_64': None}
       rows.append(
         {'trial': len(rows), 'name': str(len(rows)), 'status': 'DONE'}
         | {
@@ -409,6 +411,9 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   assert 'no bits_per_byte_64' in tables.caption(by_64)
   none, alibi = (entry['by_length'] for entry in found.table)
   assert list(none) == ['8']
+  (measure,) = found.table[0]['measures_by_length'].items()
+  assert measure[0] == 'attention_to_first'
+  assert [(n, one['mean']) for n, one in measure[1].items()] == [('8', 0.5)]
   assert alibi['64']['mean'] == pytest.approx(3.2)
   assert alibi['64']['values'] == {'0': [3.0], '1': [3.4]}
   header, body = tables.cells(found)

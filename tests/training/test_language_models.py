@@ -39,7 +39,8 @@ def make_config(**changes):
 def trained(tmp_path_factory):
   """(workdir, result) of a small language model."""
   path = tmp_path_factory.mktemp('lm') / 'run'
-  config = make_config(**{'train.eval_lengths': (8, 40, 10**8)})
+  config = make_config(**{'train.eval_lengths': (8, WINDOW, 40, 10**8)})
+  config.train.measures = 'attention_to_first'
   return path, run_lib.run(config, str(path), Signals())
 
 
@@ -63,7 +64,7 @@ def test_the_window_of_training_has_the_loss_of_the_run(trained, run, loaded):
   _, result = trained
   measured = loss(run, loaded, WINDOW)
   np.testing.assert_allclose(measured.loss, result['loss'], rtol=1e-5)
-  for length in (8, 40, 10**8):
+  for length in (8, WINDOW, 40, 10**8):
     np.testing.assert_allclose(
       loss(run, loaded, length).bits_per_byte,
       result[f'bits_per_byte_{length}'],
@@ -72,6 +73,14 @@ def test_the_window_of_training_has_the_loss_of_the_run(trained, run, loaded):
   np.testing.assert_allclose(
     measured.bits_per_byte, result['bits_per_byte'], rtol=1e-5
   )
+
+
+def test_measures_are_those_of_windows_of_each_length(trained):
+  _, result = trained
+  of = {n: result[f'attention_to_first_{n}'] for n in (8, WINDOW, 40, 10**8)}
+  assert of[WINDOW] == pytest.approx(result['attention_to_first'], rel=1e-5)
+  # The first token has more of the fewer keys of a short window.
+  assert 1 > of[8] > of[WINDOW] > of[40] > of[10**8] > 0
 
 
 def test_a_stride_of_the_window_is_no_overlap(run, loaded):
