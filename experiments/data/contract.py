@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from experiments.command.errors import UserError, nearest
+from experiments.command.errors import UserError, nearest, require
 
 SPLITS = ('train', 'validation', 'test')
 # (label or None, path) of each file.
@@ -57,6 +57,14 @@ class Dataset:
     folder is config.data.dir, the seed is config.data.seed.
     """
     raise NotImplementedError
+
+
+def check_sizes(source: Dataset, least: int, most: int, names) -> None:
+  """ValueError if an option of `names` is not between two numbers."""
+  for name in names:
+    size = getattr(source, name)
+    is_allowed = least <= size <= most
+    require(is_allowed, name, size, f'between {least} and {most}')
 
 
 class InvalidRow(ValueError):

@@ -14,12 +14,11 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.command.errors import require
-from experiments.data import algorithmic, stories, strings, word_order
-from experiments.data.contract import SPLITS, Dataset
-from experiments.data.rows import Row
+from experiments.data import algorithmic, recall, stories, strings, word_order
+from experiments.data.contract import SPLITS, Dataset, check_sizes
+from experiments.data.rows import Row, generated
 from experiments.data.streams import Stream, pieces
 from experiments.data.text_files import Text
-from experiments.data.token_labels import NONE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +37,7 @@ class WordOrder(Dataset):
   is_generated = True
 
   def check(self, directory: str) -> None:
-    _check_sizes(self, 1, 1_000_000, dataclasses.asdict(self))
+    check_sizes(self, 1, 1_000_000, dataclasses.asdict(self))
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split; the two rows of a pair are adjacent."""
@@ -48,7 +47,7 @@ class WordOrder(Dataset):
     for split, size in zip(SPLITS, sizes, strict=True):
       texts = itertools.chain(*itertools.islice(pairs, size))
       labels = itertools.cycle(['positive', 'negative'])
-      splits[split] = _rows(zip(texts, labels, strict=False), 'word_order')
+      splits[split] = generated(zip(texts, labels, strict=False), 'word_order')
     return splits
 
 
@@ -90,7 +89,7 @@ class Algorithmic(Dataset):
 
   def check(self, directory: str) -> None:
     self.algorithm()
-    _check_sizes(self, 2, 10_000_000, SPLITS)
+    check_sizes(self, 2, 10_000_000, SPLITS)
     require(
       self.longest_train >= 12,
       'longest_train',
@@ -120,101 +119,7 @@ class Algorithmic(Dataset):
     long = (self.longest_train + 1, self.longest_test)
     test = strings.strings(task, rng, long, self.test)
     splits = zip(SPLITS, (train, held_out, test), strict=True)
-    return {split: _rows(pairs, self.task) for split, pairs in splits}
-
-
-def mqar(
-  rng, length: int, num_pairs: int, vocab_size: int, power: float
-) -> tuple[list[str], list[str]]:
-  """The tokens of a string, and the label of each or `_`.
-
-  Multi-query associative recall (Arora et al. 2023, section 3.1, and their
-  code): distinct keys, each with its value after it, then each key once more,
-  at a token whose label is its value. All else is random words.
-
-  Args:
-    length: number of tokens, at least 4 num_pairs.
-    num_pairs: of a key and its value. Keys are words of the first half of the
-      vocabulary without its first word, values of the second one.
-    vocab_size: number of words, more than 2 num_pairs + 1.
-    power: of n places for a key, two tokens apart, the k-th has a probability
-      proportional to k^(power - 1). All are equal for 1.
-  """
-  half, begin = vocab_size // 2, 2 * num_pairs
-  keys = 1 + rng.choice(half - 1, num_pairs, replace=False)
-  values = half + rng.choice(vocab_size - half, num_pairs, replace=False)
-  weights = np.arange(1, (length - begin) // 2 + 1) ** (power - 1)
-  shares = weights / weights.sum()
-  places = begin + 2 * rng.choice(
-    len(shares), num_pairs, replace=False, p=shares
-  )
-  tokens = rng.integers(vocab_size, size=length)
-  tokens[:begin:2], tokens[1:begin:2], tokens[places] = keys, values, keys
-  labels = [NONE] * length
-  for place, value in zip(places.tolist(), values.tolist(), strict=True):
-    labels[place] = str(value)
-  return list(map(str, tokens.tolist())), labels
-
-
-@dataclasses.dataclass(frozen=True)
-class AssociativeRecall(Dataset):
-  """Strings of multi-query associative recall, with labels of tokens.
-
-  The number of pairs is the same in train and in test.
-
-  Attributes:
-    vocab_size: number of words; half of them are keys, half values.
-    num_pairs: pairs of a key and its value, each of which is asked for once.
-    length: tokens of a string of train and of validation.
-    test_lengths: tokens of the strings of test, as many of each.
-    power: of the distances to the keys; all are equal for 1.
-    train: number of strings to train on.
-    validation: number of strings of the validation split.
-    test: number of strings of the test split, of each length.
-  """
-
-  vocab_size: int = 8_192
-  num_pairs: int = 4
-  length: int = 64
-  test_lengths: tuple[int, ...] = (64, 128, 256, 512)
-  power: float = 0.01
-  train: int = 100_000
-  validation: int = 1_000
-  test: int = 500
-  is_generated: ClassVar[bool] = True
-  has_token_labels: ClassVar[bool] = True
-
-  def check(self, directory: str) -> None:
-    require(self.num_pairs >= 1, 'num_pairs', self.num_pairs, 'at least 1')
-    require(self.power > 0, 'power', self.power, 'above 0')
-    _check_sizes(self, 1, 10_000_000, SPLITS)
-    least = 4 * self.num_pairs
-    allowed = f'at least {least} tokens for num_pairs = {self.num_pairs}'
-    require(self.length >= least, 'length', self.length, allowed)
-    lengths = self.test_lengths
-    fit = all(type(n) is int and n >= least for n in lengths)
-    require(bool(lengths) and fit, 'test_lengths', lengths, allowed)
-    words = 2 * self.num_pairs + 2
-    is_enough = self.vocab_size >= words
-    require(is_enough, 'vocab_size', self.vocab_size, f'at least {words}')
-
-  def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    rng = np.random.default_rng(seed)
-    lengths = {
-      'train': (self.length,) * self.train,
-      'validation': (self.length,) * self.validation,
-      'test': self.test_lengths * self.test,
-    }
-    how = self.num_pairs, self.vocab_size, self.power
-
-    def text(length: int) -> tuple[str, str]:
-      tokens, labels = mqar(rng, length, *how)
-      return ' '.join(tokens), ' '.join(labels)
-
-    return {
-      split: _rows(map(text, of_split), 'mqar')
-      for split, of_split in lengths.items()
-    }
+    return {split: generated(pairs, self.task) for split, pairs in splits}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,34 +139,22 @@ class Stories(Dataset):
   is_stream: ClassVar[bool] = True
 
   def check(self, directory: str) -> None:
-    _check_sizes(self, 1, 1_000_000, SPLITS)
+    check_sizes(self, 1, 1_000_000, SPLITS)
 
   def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
     rng = np.random.default_rng(seed)
     splits = {}
     for split in SPLITS:
       texts = ((stories.story(rng), '') for _ in range(getattr(self, split)))
-      splits[split] = pieces(_rows(texts, 'stories'))
+      splits[split] = pieces(generated(texts, 'stories'))
     return splits
-
-
-def _check_sizes(source: Dataset, least: int, most: int, names) -> None:
-  for name in names:
-    size = getattr(source, name)
-    is_allowed = least <= size <= most
-    require(is_allowed, name, size, f'between {least} and {most}')
-
-
-def _rows(pairs: Iterable[tuple[str, str]], file: str) -> list[Row]:
-  """Rows of (text, label)."""
-  numbered = enumerate(pairs, 1)
-  return [Row(text, label, file, number) for number, (text, label) in numbered]
 
 
 DATASETS: dict[str, type[Dataset]] = {
   'word_order': WordOrder,
   'algorithmic': Algorithmic,
-  'mqar': AssociativeRecall,
+  'mqar': recall.AssociativeRecall,
+  'passkey': recall.Passkey,
   'stories': Stories,
   'text': Text,
   'stream': Stream,

@@ -117,6 +117,12 @@ class Rows:
     )
 
 
+def generated(pairs: Iterable[tuple[str, str]], name: str) -> list[Row]:
+  """Rows of (text, label) that a program writes, in place of a file."""
+  numbered = enumerate(pairs, 1)
+  return [Row(text, label, name, number) for number, (text, label) in numbered]
+
+
 def joined(text: str | tuple[str, ...]) -> str:
   """The text of a row as one string, from which `parted` has several."""
   if isinstance(text, str):

@@ -10,6 +10,7 @@ import pytest
 from experiments.data import (
   algorithmic,
   datasets,
+  recall,
   strings,
   transductions,
   word_order,
@@ -166,7 +167,7 @@ def test_labels_of_every_task_by_another_way(name):
 
 
 def test_each_key_is_asked_once_and_its_label_is_its_value():
-  source = datasets.AssociativeRecall(
+  source = recall.AssociativeRecall(
     vocab_size=40, num_pairs=6, length=24, test_lengths=(24, 60), train=200,
     validation=20, test=10,
   )  # fmt: skip
@@ -189,7 +190,8 @@ def test_each_key_is_asked_once_and_its_label_is_its_value():
 @pytest.mark.parametrize('power', [0.01, 1.0])
 def test_places_of_keys_follow_the_power_law(power):
   rng = np.random.default_rng(0)
-  drawn = (datasets.mqar(rng, 22, 1, 8, power)[1] for _ in range(1_500))
+  source = recall.AssociativeRecall(vocab_size=8, num_pairs=1, power=power)
+  drawn = (source.write(rng, 22, n)[1] for n in range(1_500))
   places = [
     max(labels.index(x) for x in labels if x != '_') for labels in drawn
   ]
@@ -212,7 +214,38 @@ def test_places_of_keys_follow_the_power_law(power):
 )
 def test_sizes_of_mqar_that_do_not_fit_are_refused(options, said):
   with pytest.raises(ValueError, match=said):
-    datasets.AssociativeRecall(**options).check('')
+    recall.AssociativeRecall(**options).check('')
+
+
+def test_one_depth_is_refused():
+  with pytest.raises(ValueError, match='depths = 1 must be at least 2'):
+    recall.Passkey(depths=1).check('')
+
+
+def test_pairs_stand_at_each_depth_and_are_asked_for_at_the_end():
+  source = recall.Passkey(
+    vocab_size=12, num_pairs=2, length=20, test_lengths=(20, 62), train=40,
+    validation=5, test=15, depths=5,
+  )  # fmt: skip
+  splits = source.read('', 0)
+  assert [len(rows) for rows in splits.values()] == [40, 5, 30]
+  first = {20: [0, 3, 6, 9, 12], 62: [0, 14, 27, 40, 54]}
+  for split, lengths in (('train', [20]), ('test', [20, 62])):
+    for index, row in enumerate(splits[split]):
+      tokens, labels = row.text.split(), row.label.split()
+      number, of_lengths = divmod(index, len(lengths))
+      assert len(tokens) == len(labels) == lengths[of_lengths]
+      at = first[len(tokens)][source.depth(number)]
+      value_of = dict(
+        zip(tokens[at:][:4:2], tokens[at + 1 :][:4:2], strict=True)
+      )
+      assert all(1 <= int(key) < 6 <= int(value_of[key]) for key in value_of)
+      assert len(value_of) == len(set(value_of.values())) == 2
+      asked = {n: label for n, label in enumerate(labels) if label != '_'}
+      assert [*asked] == [len(tokens) - 4, len(tokens) - 2]
+      assert {tokens[n]: label for n, label in asked.items()} == value_of
+      # A key stands nowhere else.
+      assert all(tokens.count(key) == 2 for key in value_of)
 
 
 TWINS = [name for name, task in algorithmic.ALGORITHMS.items() if task.twin]
