@@ -285,7 +285,8 @@ def opened(
       workdir.file('metrics.jsonl'), settings.checkpoint.best_metric, start
     )
     trials.append(trial)
-  progress = Progress(start, program.settings.train.steps)
+  metric = runs[0][0].checkpoint.best_metric
+  progress = Progress(start, program.settings.train.steps, metric)
   return Group(program, trials, hparams, progress), state
 
 

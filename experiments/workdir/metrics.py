@@ -90,10 +90,17 @@ class MetricWriter:
 
 
 class Progress:
-  """Log lines for people, with steps/s."""
+  """Log lines for people: loss, score and steps/s; metrics.jsonl has all.
 
-  def __init__(self, start: int, steps: int):
+  Args:
+    start: steps of the checkpoint that the run goes on from, or 0.
+    steps: of the whole run.
+    metric: of validation, which selects the checkpoint.
+  """
+
+  def __init__(self, start: int, steps: int, metric: str):
     self._steps = steps
+    self._names = 'train/loss', f'validation/{metric}'
     self._since = (time.perf_counter(), start)
 
   def start_clock(self, step: int) -> None:
@@ -105,8 +112,8 @@ class Progress:
     now = time.perf_counter()
     then, before = self._since
     shown = []
-    for name in rows[0]:
-      values = [row[name] for row in rows]
+    for name in self._names:
+      values = [row.get(name) for row in rows]
       if known := [value for value in values if value is not None]:
         shown.append(f'{name} {statistics.fmean(known):.4g}')
     if len(rows) > 1:
