@@ -40,6 +40,7 @@ from experiments.sweeps import (
   results,
   workers,
 )
+from experiments.sweeps import watch as watch_lib
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 
@@ -196,16 +197,22 @@ def _train(specs: list[plan.Spec], values, cluster) -> None:
   log(f'{len(to_train)} of {len(specs)} trials to train, {engine}: {why}')
   signals = Signals()
   signals.install()
-  if engine == 'ray':
-    ray_cluster.train(specs, values.group_size, cluster, signals)
-    return
-  if engine == 'processes':
-    workers.train(specs, cluster.workdir, signals)
-    return
-  size = 1 if engine == 'serial' else values.group_size
-  shared = engines.Shared()
-  for group in plan.groups(specs, size):
-    engines.train(group, signals, shared)
+  metric = values.metric or specs[0].settings.checkpoint.best_metric
+  watch = watch_lib.Watch(specs, metric)
+  with watch.bar:
+    if engine == 'ray':
+      ray_cluster.train(specs, values.group_size, cluster, watch, signals)
+      return
+    if engine == 'processes':
+      workers.train(specs, cluster.workdir, watch, signals)
+      return
+    size = 1 if engine == 'serial' else values.group_size
+    shared = engines.Shared()
+    for group in plan.groups(specs, size):
+      left = engines.unfinished(group)
+      watch.begin(left)
+      engines.train(group, signals, shared)
+      watch.end(left)
 
 
 def _cluster(values, workdir: str) -> ray_cluster.Cluster:

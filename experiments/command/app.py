@@ -31,7 +31,7 @@ from experiments.command.errors import (
   making,
   one_line,
 )
-from experiments.command.log import Unbreakable, log
+from experiments.command.log import Unbreakable, hide_bars, log
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
 # The word before the message of an exception, and the exit code.
@@ -51,6 +51,8 @@ def print_result(result: dict) -> None:
 
 def print_lines(lines: Iterable[str]) -> None:
   """Prints lines on standard output, at once; OSError if that cannot be."""
+  if sys.stdout.isatty():
+    hide_bars()
   try:
     print(*lines, sep='\n', flush=True)
   except OSError:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 
 from experiments.command.errors import Interrupted
+from experiments.command.log import hide_bars
 
 # Exit code of a second Ctrl-C.
 ABORTED = 130
@@ -99,6 +100,9 @@ class Signals:
 
 
 def _say(text: str) -> None:
+  # Bars erase what others have written below them.
+  with contextlib.suppress(RuntimeError):
+    hide_bars()
   # Streams are not reentrant, and Ctrl-C may have closed the pipe as well.
   with contextlib.suppress(OSError):
     os.write(2, f'{text}\n'.encode())

@@ -192,8 +192,8 @@ def vocabulary(
     return trained.train(())
 
   def make():
-    report = Reporter('{} texts read for the vocabulary')
-    texts = report.counted(rows.stream(chosen.splits['train']))
+    train, said = chosen.splits['train'], '{} texts read for the vocabulary'
+    texts = Reporter(said, len(train)).counted(rows.stream(train))
     if source.has_pairs or source.num_apart:
       parts_of = (map(parted, chunk) for chunk in texts)
       texts = (list(itertools.chain.from_iterable(c)) for c in parts_of)
@@ -245,7 +245,8 @@ def tokens(
     dtype = np.min_scalar_type(Vocabulary.of(tokenizer).size - 1)
     end = 0
     yield {'offsets': np.zeros(1, np.int64)}
-    for texts in Reporter('{} texts tokenised').counted(rows.stream()):
+    report = Reporter('{} texts tokenised', len(rows))
+    for texts in report.counted(rows.stream()):
       more = {}
       if num_apart:
         texts = [*itertools.chain.from_iterable(map(parted, texts))]

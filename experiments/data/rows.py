@@ -158,9 +158,7 @@ def chunks(
   report = Reporter('read {} rows')
   yield {'offsets': np.zeros(1, np.int64)}
   for split, rows in splits.items():
-    remaining = iter(rows)
-    while True:
-      chunk = list(itertools.islice(remaining, _CHUNK))
+    for chunk in report.counted(_chunks(rows)):
       chunk_texts = [joined(row.text) for row in chunk]
       texts = [text.encode() for text in chunk_texts]
       hashes = list(map(_hash, chunk_texts))
@@ -174,15 +172,19 @@ def chunks(
         'files': np.array(file_of, np.int32),
         'numbers': np.array([row.number for row in chunk], np.int64),
       }
-      # An empty split has arrays, too.
-      if not chunk:
-        break
       end += sum(map(len, texts))
       counts[split] += len(chunk)
-      report.add(len(chunk))
   paths = [os.path.relpath(f, directory) if directory else f for f in files]
   about = {'names': list(names), 'paths': paths, 'counts': counts}
   yield {'about': store.packed(about)}
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+  """Lists of rows, the last one empty: an empty split has arrays, too."""
+  remaining, chunk = iter(rows), [...]
+  while chunk:
+    chunk = list(itertools.islice(remaining, _CHUNK))
+    yield chunk
 
 
 def _hash(text: str) -> int:

@@ -84,18 +84,18 @@ class File(Random):
     `ids`.
     """
     vectors: dict[int, np.ndarray] = {}
-    report = Reporter('read {} vectors')
     try:
-      for number, line in enumerate(_lines(self.path), 1):
-        report.add(1)
-        is_header = number == 1 and re.fullmatch(rb'\s*\d+\s+\d+\s*', line)
-        if not line.strip() or is_header:
-          continue
-        # A word may hold spaces, but no number does.
-        word, *numbers = line.rsplit(None, dim)
-        index = ids.get(word.decode('utf-8', 'replace'))
-        if index is not None and index not in vectors:
-          vectors[index] = self._vector(number, numbers, dim)
+      with Reporter('read {} vectors') as report:
+        for number, line in enumerate(_lines(self.path), 1):
+          report.add(1)
+          is_header = number == 1 and re.fullmatch(rb'\s*\d+\s+\d+\s*', line)
+          if not line.strip() or is_header:
+            continue
+          # A word may hold spaces, but no number does.
+          word, *numbers = line.rsplit(None, dim)
+          index = ids.get(word.decode('utf-8', 'replace'))
+          if index is not None and index not in vectors:
+            vectors[index] = self._vector(number, numbers, dim)
     except UNREADABLE as error:
       raise UserError(
         f'config.model.embeddings: {self.path}: {error}'

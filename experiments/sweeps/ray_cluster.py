@@ -18,6 +18,7 @@ from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
+from experiments.sweeps.watch import Watch
 from experiments.workdir import buckets
 
 _RETRIES = 5
@@ -40,12 +41,17 @@ class Cluster:
 
 
 def train(
-  specs: list[Spec], group_size: int, cluster: Cluster, signals: Signals
+  specs: list[Spec],
+  group_size: int,
+  cluster: Cluster,
+  watch: Watch,
+  signals: Signals,
 ) -> None:
   """Trains all unfinished trials, as many at once as the cluster has room for.
 
   Args:
     group_size: largest number of trials of a task with an accelerator.
+    watch: is told which trials end; the cluster says of none that it begins.
 
   Raises:
     UserError: there is no cluster at the address.
@@ -63,12 +69,19 @@ def train(
   except (ConnectionError, ValueError) as error:
     raise UserError(f'--ray_address={cluster.address}: {error}') from error
   try:
-    _train_all(library, specs, group_size, cluster, signals)
+    _train_all(library, specs, group_size, cluster, watch, signals)
   finally:
     library.shutdown()
 
 
-def _train_all(library, specs, group_size, cluster: Cluster, signals) -> None:
+def _train_all(
+  library,
+  specs: list[Spec],
+  group_size: int,
+  cluster: Cluster,
+  watch: Watch,
+  signals: Signals,
+) -> None:
   resources = cluster.resources or {
     'CPU': 1,
     'GPU': int(library.cluster_resources().get('GPU', 0) > 0),
@@ -96,6 +109,7 @@ def _train_all(library, specs, group_size, cluster: Cluster, signals) -> None:
           engines.give_up(spec, str(error))
       for spec in group:
         engines.report(spec)
+      watch.end(group)
     if signals.received:
       for reference in pending:
         library.cancel(reference, force=True)

@@ -25,6 +25,7 @@ from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
+from experiments.sweeps.watch import Watch
 
 _POLL = 0.2  # seconds between checks for signals
 
@@ -37,13 +38,16 @@ class _Worker:
   pipe: Any
 
 
-def train(specs: list[Spec], workdir: str, signals: Signals) -> None:
+def train(
+  specs: list[Spec], workdir: str, watch: Watch, signals: Signals
+) -> None:
   """Trains all unfinished trials, as many at once as there are cores.
 
   A trial whose process dies is FAILED; another process has its core.
 
   Args:
     workdir: folder of the sweep.
+    watch: is told which trials begin and end.
 
   Raises:
     Interrupted: a signal was received; the running trials have saved.
@@ -65,10 +69,14 @@ def train(specs: list[Spec], workdir: str, signals: Signals) -> None:
         spec = pending.popleft()
         log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
         busy[worker.pipe] = worker, spec
+        watch.begin([spec])
       for pipe in wait(list(busy), _POLL):
         worker, spec = busy.pop(pipe)
         if _has_trained(worker, spec, signals):
           idle.append(worker)
+        watch.end([spec])
+      # The steps of trials that run.
+      watch.bar.add(0)
       if signals.received:
         raise Interrupted(f'{signals.received}; run the same command again')
   finally:

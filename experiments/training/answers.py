@@ -70,7 +70,7 @@ def write(
   """
   count = num_truncated = num_empty = first_empty = 0
   report = Reporter('predicted {} texts')
-  for window in interruptible(windows, signals):
+  for window in report.counted(interruptible(windows, signals)):
     answers = predictor([text for _, text in window])
     show([row for row, _ in window], answers)
     signals.check()
@@ -79,7 +79,6 @@ def write(
         num_empty, first_empty = num_empty + 1, first_empty or number
     num_truncated += sum(answer.is_truncated for answer in answers)
     count += len(window)
-    report.add(len(window))
   if num_empty:
     log(
       f'WARNING: {num_empty} of {count} texts are empty and have no answer, '

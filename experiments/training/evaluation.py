@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from experiments.command.errors import UserError
+from experiments.command.log import Reporter
 from experiments.data import encoding, loading
 from experiments.data.batches import Examples, eval_batches
 from experiments.data.labels import LabelFacts
@@ -67,10 +68,15 @@ def evaluate(
     check: is called between batches, and may raise.
   """
   ahead, outputs = RunAhead(), []
-  for rows, batch in eval_batches(examples, batch_size, lengths, program.share):
-    check()
-    outputs.append((rows, program.eval_step(params, program.put(batch))))
-    ahead.add(outputs[-1][1])
+  batches = eval_batches(examples, batch_size, lengths, program.share)
+  with Reporter(
+    'evaluated {} examples', len(examples), has_lines=False
+  ) as report:
+    for rows, batch in batches:
+      check()
+      outputs.append((rows, program.eval_step(params, program.put(batch))))
+      ahead.add(outputs[-1][1])
+      report.add(len(rows))
   return _gathered(outputs, program.size, len(examples))
 
 

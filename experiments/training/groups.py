@@ -165,9 +165,18 @@ class Group:
       self._of_all(write, measured, evaluations)
     finally:
       # Those that have stopped have no row.
-      rates = self.progress.show(step, rows) if rows else {}
+      rates = self.progress.show(step, rows, self._best()) if rows else {}
       for trial in self.trials:
         trial.writer.plot(step, rates)
+
+  def _best(self) -> list[float | None]:
+    """The best score of each trial so far, None without any."""
+    best = []
+    for trial in self.trials:
+      scores = trial.checkpoints.scores
+      step = trial.checkpoints.best([*scores])
+      best.append(None if step is None else scores[step])
+    return best
 
   def save(self, state: State, measured) -> None:
     """Starts saving the State of every trial whose State is finite.

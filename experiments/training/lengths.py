@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from experiments.command.log import Reporter
 from experiments.data import streams
 from experiments.data.batches import eval_batches
 from experiments.learning import steps
@@ -93,13 +94,17 @@ def _by_index(
 
   index, sums, counts = np.arange(length), np.zeros(length), np.zeros(length)
   rows_of_batch = max(batch_tokens // length, 1)
-  for rows, batch in eval_batches(examples, rows_of_batch, (length + 1,)):
-    losses = np.asarray(token_losses(run.params, batch))[: len(rows)]
-    is_read = index < examples.lengths[rows, None] - 1
-    is_first = np.asarray(rows)[:, None] == 0
-    is_counted = is_read & (is_first | (index >= length - stride))
-    sums += losses.sum(axis=0, dtype=np.float64, where=is_counted)
-    counts += is_counted.sum(axis=0)
+  batches = eval_batches(examples, rows_of_batch, (length + 1,))
+  text = 'evaluated {} windows'
+  with Reporter(text, len(examples), has_lines=False) as report:
+    for rows, batch in batches:
+      losses = np.asarray(token_losses(run.params, batch))[: len(rows)]
+      is_read = index < examples.lengths[rows, None] - 1
+      is_first = np.asarray(rows)[:, None] == 0
+      is_counted = is_read & (is_first | (index >= length - stride))
+      sums += losses.sum(axis=0, dtype=np.float64, where=is_counted)
+      counts += is_counted.sum(axis=0)
+      report.add(len(rows))
   return sums, counts
 
 

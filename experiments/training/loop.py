@@ -51,7 +51,9 @@ def train(
   batches = _batches(group, loaded)
   _print_header(group, loaded, batches[0].steps_per_epoch)
   evaluated = functools.partial(_evaluated, group, loaded, signals)
-  _loop(group, state, _cut(group, batches, loaded.longest), evaluated, signals)
+  batch = _cut(group, batches, loaded.longest)
+  with group.progress.bar:
+    _loop(group, state, batch, evaluated, signals)
   group.flush()
   group.wait()
   best, params = group.restore_best()
@@ -234,6 +236,7 @@ def _loop(
     batch = program.put_train([one(step - 1) for one in batches])
     state, measured = program.train_step(state, batch, group.hparams)
     ahead.add(measured)
+    group.progress.bar.add(1)
     # Read one step late: this step runs while the last one is written.
     group.flush()
     if step == start + 1:

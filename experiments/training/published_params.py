@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from experiments.command.errors import UserError
+from experiments.command.log import Reporter
 from experiments.data import loading, published
 from experiments.settings import open_models
 from experiments.settings.settings import Settings
@@ -102,10 +103,15 @@ def of_published(params, model, workdir: str):
       del sources[path]
   put = taken.placed_as(leaves(params))
 
-  def place(path, array):
-    return put(path, array[..., order] if path in _OUTPUTS else array)
+  with Reporter(
+    'loaded {} parameters', len(sources), has_lines=False
+  ) as report:
 
-  values = dict(read(sources, params, tensors, place))
+    def place(path, array):
+      report.add(1)
+      return put(path, array[..., order] if path in _OUTPUTS else array)
+
+    values = dict(read(sources, params, tensors, place))
   skipped = [
     *(f'{p} (not in that model)' for p in leaves(params) if p not in values),
     *(f'{n} (not in this model)' for n in unexpected(chosen, sources, tensors)),

@@ -11,11 +11,11 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.command.errors import Diverged, UserError
-from experiments.command.log import log
+from experiments.command.log import Reporter, log
 from experiments.workdir import curves
 from experiments.workdir import workdir as workdir_lib
 
@@ -96,35 +96,61 @@ class Progress:
     start: steps of the checkpoint that the run goes on from, or 0.
     steps: of the whole run.
     metric: of validation, which selects the checkpoint.
+
+  Attributes:
+    bar: of all steps.
   """
 
   def __init__(self, start: int, steps: int, metric: str):
     self._steps = steps
-    self._names = 'train/loss', f'validation/{metric}'
+    self._metric = metric
+    self._loss = ''
+    self.bar = Reporter('{} steps', steps, start, has_lines=False)
     self._since = (time.perf_counter(), start)
 
   def start_clock(self, step: int) -> None:
     """Starts measuring speed at a step; call it after compilation."""
     self._since = (time.perf_counter(), step)
 
-  def show(self, step: int, rows: list[Mapping[str, float | None]]) -> dict:
-    """Prints the means over all rows; returns steps_per_second."""
+  def show(
+    self,
+    step: int,
+    rows: list[Mapping[str, float | None]],
+    best: Sequence[float | None],
+  ) -> dict:
+    """Prints the means over all rows; returns steps_per_second.
+
+    Args:
+      best: of each trial the best value of the metric so far, for the bar.
+    """
     now = time.perf_counter()
     then, before = self._since
-    shown = []
-    for name in self._names:
-      values = [row.get(name) for row in rows]
-      if known := [value for value in values if value is not None]:
-        shown.append(f'{name} {statistics.fmean(known):.4g}')
-    if len(rows) > 1:
-      shown.insert(0, f'means of {len(rows)} trials:')
-    rates = {}
+    trials = f'means of {len(rows)} trials:' if len(rows) > 1 else ''
+    loss, score = (
+      _mean(name, [row.get(name) for row in rows])
+      for name in ('train/loss', f'validation/{self._metric}')
+    )
+    rates, speed = {}, ''
     if step > before:
       rates['steps_per_second'] = (step - before) / (now - then)
-      shown.append(f'{rates["steps_per_second"]:.1f} steps/s')
+      speed = f'{rates["steps_per_second"]:.1f} steps/s'
     self._since = (now, step)
-    log(f'step {step}/{self._steps}  ' + '  '.join(shown))
+    log(_joined(f'step {step}/{self._steps}', trials, loss, score, speed))
+    # Not every row has a loss of training.
+    self._loss = loss.removeprefix('train/') or self._loss
+    top = _mean(f'best {self._metric}', best)
+    self.bar.text = _joined('{} steps', self._loss, top, speed)
     return rates
+
+
+def _mean(name: str, values: Sequence[float | None]) -> str:
+  """The mean of the values that are known, with its name; '' without any."""
+  known = [value for value in values if value is not None]
+  return f'{name} {statistics.fmean(known):.4g}' if known else ''
+
+
+def _joined(*parts: str) -> str:
+  return '  '.join(filter(None, parts))
 
 
 def read_rows(path: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from conftest import make_small_config
 from experiments.command.errors import Interrupted
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan, ray_cluster
+from experiments.sweeps.watch import Watch
 from experiments.workdir import locks
 from experiments.workdir.workdir import Workdir, read_status
 
@@ -89,7 +90,8 @@ def test_a_task_that_dies_fails_no_trial_that_another_process_trains(
 ):
   with locks.held(specs[0].path):
     Workdir(specs[0].path, 1).set_status('RUNNING', 3)
-    ray_cluster.train(specs[:2], 1, cluster(specs), Signals())
+    watch = Watch(specs[:2], 'accuracy')
+    ray_cluster.train(specs[:2], 1, cluster(specs), watch, Signals())
   found = [read_status(spec.path)['status'] for spec in specs[:2]]
   assert found == ['RUNNING', 'FAILED']
 
@@ -98,6 +100,7 @@ def test_a_task_ended_by_a_signal_fails_no_trial(specs, losing_ray):
   """On a cluster that the signal reaches first."""
   signals = Signals()
   losing_ray.do = lambda: setattr(signals, 'received', 'SIGINT')
+  watch = Watch(specs[:1], 'accuracy')
   with pytest.raises(Interrupted):
-    ray_cluster.train(specs[:1], 1, cluster(specs), signals)
+    ray_cluster.train(specs[:1], 1, cluster(specs), watch, signals)
   assert read_status(specs[0].path) == {}

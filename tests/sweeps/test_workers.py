@@ -16,6 +16,7 @@ from conftest import ROOT, last_json, make_small_config
 from experiments.command import provenance
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, plan, workers
+from experiments.sweeps.watch import Watch
 
 CONFIG = """
 import sys
@@ -174,7 +175,8 @@ def test_a_process_that_dies_fails_its_trial_alone(start, num_saved, tmp_path):
 def test_why_a_process_ended_is_said(tmp_path, capsys):
   """It finds no sweep.json, and has no trial of the name that it is sent."""
   specs = plan.make(make_small_config().to_dict(), [{}], str(tmp_path))
-  workers.train(specs, str(tmp_path), Signals())
+  watch = Watch(specs, 'accuracy')
+  workers.train(specs, str(tmp_path), watch, Signals())
   said = capsys.readouterr().err
   assert 'failed: its process ended: ' in said
   assert 'sweep.json does not exist' in said

@@ -1,0 +1,216 @@
+"""Bars on a terminal, which are played on a pseudo terminal; none elsewhere."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import textwrap
+
+import pytest
+from conftest import ROOT
+
+# What moves the cursor, hides it, or colours.
+ESCAPE = re.compile(r'\x1b\[[0-9;?]*[A-Za-z]')
+SHOWN, HIDDEN = '\x1b[?25h', '\x1b[?25l'
+ERASED = f'\r\x1b[2K{SHOWN}\r'
+# Bars that are drawn at each count, where the text of a test begins.
+BEGIN = """
+import os, signal, sys
+from experiments.command import app, log
+from experiments.command.log import Reporter
+from experiments.command.signals import Signals
+log._REFRESH = 0
+"""
+WORK = """
+with Reporter('{} things', 2000, has_lines=False) as report:
+  for _ in range(20):
+    report.add(100)
+"""
+# Ten seconds of two reporters, of which one has lines.
+LINES = """
+import time
+lines = Reporter('read {} rows')
+quiet = Reporter('{} things', 5000, has_lines=False)
+start = time.monotonic()
+time.monotonic = lambda: start + 10.1
+for report in (lines, quiet):
+  list(report.counted([[0] * 2000]))
+"""
+
+
+def environment(**more):
+  names = {'NO_COLOR', 'FORCE_COLOR', 'TTY_COMPATIBLE', 'TTY_INTERACTIVE'}
+  kept = {k: v for k, v in os.environ.items() if k not in names}
+  return kept | {'PYTHONPATH': str(ROOT), 'TERM': 'xterm'} | more
+
+
+@pytest.fixture
+def on_terminal():
+  """Runs Python text on a terminal of 80 columns: (exit code, what it has)."""
+
+  def run(text, **more):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
+    process = subprocess.Popen(
+      [sys.executable, '-c', BEGIN + textwrap.dedent(text)],
+      stdin=theirs,
+      stdout=theirs,
+      stderr=theirs,
+      env=environment(**more),
+    )
+    os.close(theirs)
+    written = b''
+    # EIO, once the process has closed the other end.
+    try:
+      while part := os.read(ours, 65536):
+        written += part
+    except OSError:
+      pass
+    finally:
+      os.close(ours)
+    return process.wait(60), written.decode()
+
+  return run
+
+
+def lines(written):
+  """All lines that a terminal has had, without colours."""
+  return [ESCAPE.sub('', line) for line in re.split(r'[\r\n]+', written)]
+
+
+def test_a_bar_has_count_and_time_left_in_80_columns_and_goes(on_terminal):
+  code, written = on_terminal(WORK)
+  assert code == 0
+  bars = [line for line in lines(written) if 'things' in line]
+  assert any(
+    re.fullmatch(r'1,000/2,000 things \S+ 00:0\d', bar) for bar in bars
+  )
+  assert {len(bar) for bar in bars} == {80}
+  assert written.endswith(ERASED)
+
+
+def test_a_line_of_the_log_is_whole_above_a_bar(on_terminal):
+  _, written = on_terminal("""
+    with Reporter('{} things', 9) as report:
+      report.add(1)
+      log.log('[word] ' * 30)
+      report.add(1)
+  """)
+  assert ('[word] ' * 30).rstrip() in [line.rstrip() for line in lines(written)]
+  assert '2/9 things' in written.split('[word]')[-1]
+
+
+def test_a_table_stands_below_its_bar_and_goes_with_it(on_terminal):
+  _, written = on_terminal("""
+    with Reporter('{} trials', 4) as outer:
+      outer.table = lambda: [['setting', 'ended'], ['[1, 2]', '1/2']]
+      outer.show()
+      with Reporter('{} steps', 5) as inner:
+        inner.add(3)
+    log.log('end')
+  """)
+  shown = lines(written)
+  last = max(n for n, line in enumerate(shown) if '3/5 steps' in line)
+  assert [line.split() for line in shown[last + 1 : last + 3]] == [
+    ['setting', 'ended'],
+    ['[1,', '2]', '1/2'],
+  ]
+  assert '0/4 trials' in shown[last - 1]
+  assert written.endswith('end\r\n')
+
+
+def test_the_cursor_is_never_left_hidden(on_terminal):
+  code, written = on_terminal("""
+    with Reporter('{} things', 9) as report:
+      report.add(1)
+      os.kill(os.getpid(), signal.SIGKILL)
+  """)
+  assert code == -9
+  assert '1/9 things' in written
+  assert written.rindex(SHOWN) > written.rindex(HIDDEN)
+
+
+def test_messages_of_signals_are_read_below_bars(on_terminal):
+  code, written = on_terminal("""
+    Signals().install()
+    with Reporter('{} things', 9) as report:
+      report.add(1)
+      os.kill(os.getpid(), signal.SIGINT)
+      report.add(1)
+      os.kill(os.getpid(), signal.SIGINT)
+  """)
+  assert code == 130
+  first, second = (
+    next(line for line in lines(written) if text in line)
+    for text in ('saving', 'second')
+  )
+  assert first == 'received SIGINT: saving after this step'
+  assert second.startswith('second SIGINT: exiting at once')
+  # Nothing erases them.
+  assert ESCAPE.sub('', written).endswith('files\r\n')
+
+
+def test_standard_output_on_the_same_terminal_is_as_printed(on_terminal):
+  _, written = on_terminal("""
+    with Reporter('{} things', 9) as report:
+      report.add(1)
+      app.print_lines(['a\\tb ' + 'c' * 100])
+      report.add(1)
+  """)
+  assert 'a\tb ' + 'c' * 100 in lines(written)
+
+
+def test_an_error_is_read_after_a_bar(on_terminal):
+  code, written = on_terminal("""
+    from experiments.command.errors import UserError
+
+    def main(values):
+      with Reporter('{} things', 9) as report:
+        report.add(1)
+        raise UserError('too wide')
+
+    sys.argv = ['name']
+    app.run(main, lambda values: None, 'Doc.')
+  """)
+  assert code == 2
+  assert written.endswith(f'{ERASED}error: too wide\r\n')
+
+
+@pytest.mark.parametrize(
+  ('text', 'more'),
+  [
+    (LINES, {'TERM': 'dumb'}),
+    # Another process than the first one of several.
+    (
+      'from types import SimpleNamespace as Fake\n'
+      "sys.modules['jax'] = Fake()\n"
+      "name = 'experiments.command.processes'\n"
+      'sys.modules[name] = Fake(is_first=lambda: False)\n' + LINES,
+      {},
+    ),
+  ],
+)
+def test_lines_take_the_place_of_bars_on(on_terminal, text, more):
+  assert on_terminal(text, **more) == (0, 'read 2,000 rows\r\n')
+
+
+def test_a_terminal_without_colours_has_bars(on_terminal):
+  _, written = on_terminal(WORK, NO_COLOR='1')
+  assert '1,000/2,000 things' in written
+  assert not re.search(r'\x1b\[[0-9;]*m', written)
+
+
+def test_a_pipe_has_lines_alone_and_does_not_wait_for_rich():
+  done = subprocess.run(
+    [sys.executable, '-c', f"{BEGIN}{LINES}assert 'rich' not in sys.modules"],
+    capture_output=True,
+    text=True,
+    env=environment(),
+    check=False,
+  )
+  assert (done.returncode, done.stdout) == (0, ''), done.stderr
+  assert done.stderr == 'read 2,000 rows\n'
