@@ -102,11 +102,9 @@ def load(
 
 def _check_task(task: Call, path: str) -> None:
   """UserError unless a task answers texts."""
-  from experiments.learning.classify_tokens import ClassifyTokens
-  from experiments.learning.contrastive import Contrastive
-  from experiments.learning.text_tasks import TextTask
+  from experiments.training import prediction
 
-  if not issubclass(task.entry, TextTask | ClassifyTokens | Contrastive):
+  if not issubclass(task.entry, prediction.TASKS):
     raise UserError(
       f'{path} was trained on config.task = {task}, which predicts '
       'tokens and no label of a text; use '

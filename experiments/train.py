@@ -20,6 +20,7 @@ from experiments.command.command_line import define
 from experiments.command.signals import Signals
 from experiments.settings import open_models, reference
 from experiments.settings import settings as settings_lib
+from experiments.training import next_commands
 from experiments.training import run as run_lib
 from experiments.workdir import buckets
 
@@ -50,6 +51,8 @@ def main(values) -> None:
       distributed.join(values, cluster, signals)
       signals.share(multihost_utils.reached_preemption_sync_point)
     result = run_lib.run(config, folder, signals)
+    if processes.is_first():
+      next_commands.say(folder)
   if processes.is_first():
     app.print_result(result)
 

@@ -15,6 +15,7 @@ from experiments.command.log import log
 from experiments.sweeps import engines, folder, tables
 from experiments.sweeps.comparison import SPLITS, Comparison, compare, metrics
 from experiments.sweeps.plan import Spec
+from experiments.training import next_commands
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import evaluations
@@ -202,6 +203,9 @@ def report(workdir: str, values, specs: list[Spec]) -> dict:
   conclusion = tables.conclusion(compared)
   if conclusion is not None:
     log(conclusion)
+  if run is not None:
+    next_commands.say_sweep(workdir)
+    next_commands.say(os.path.join(workdir, 'trials', run['name']))
   return {
     'workdir': buckets.origin(workdir),
     'trials': _counted(rows),

@@ -23,6 +23,8 @@ _BATCHES = 16
 # Each number of rows that has a program is so many times the one before.
 _ROWS = 8
 _SHORTEST = 8
+# Classes of the tasks that answer texts.
+TASKS = TextTask | ClassifyTokens | Contrastive
 
 
 class Prediction(NamedTuple):

@@ -194,6 +194,7 @@ def test_training_logs_and_ends_with_json(trained):
   assert json.loads(line)['split'] == 'test'
   assert 'step 6/6' in stderr
   assert len(stderr.splitlines()) < 40
+  assert f' experiments.export --workdir={path} ' in stderr.splitlines()[-1]
   (attempt,) = json.loads((path / 'env.json').read_text())
   name, *words = attempt['command']
   assert name == 'experiments.train'
