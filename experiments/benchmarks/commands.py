@@ -26,14 +26,15 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.benchmarks import alternate, summary
-from experiments.command.config_files import DEFAULT_CONFIG
 from experiments.command.errors import UserError
 from experiments.command.log import log
+from experiments.command.provenance import ROOT
 
 _IMPORTS = 'import jax, flax, optax, orbax.checkpoint'
 # Logged by experiments.train after its first step.
 _FIRST_STEP = 'first update done'
-_ROOT = os.path.dirname(os.path.dirname(DEFAULT_CONFIG))
+# A process that is started searches modules where this one does.
+_SEARCHED = {'PYTHONPATH': os.pathsep.join(sys.path)}
 # Launches that are timed beside a sweep, and seeds of each learning rate.
 _LAUNCHES, _SEEDS = 2, 4
 
@@ -118,7 +119,8 @@ def _run(*arguments: str) -> float:
   begin = time.perf_counter()
   done = subprocess.run(
     [sys.executable, *arguments],
-    cwd=_ROOT,
+    cwd=ROOT,
+    env=os.environ | _SEARCHED,
     capture_output=True,
     text=True,
     check=False,
@@ -153,8 +155,8 @@ def _train_once(flags: list[str], is_cold: bool) -> None:
       [sys.executable, '-m', 'experiments.train', workdir, *flags],
       stderr=subprocess.PIPE,
       text=True,
-      cwd=_ROOT,
-      env=os.environ | caches,
+      cwd=ROOT,
+      env=os.environ | _SEARCHED | caches,
     ) as process:
       try:
         if not any(_FIRST_STEP in line for line in process.stderr or ()):

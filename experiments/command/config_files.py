@@ -11,10 +11,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.command.errors import UserError, in_file
+from experiments.command.provenance import ROOT
 
-DEFAULT_CONFIG = os.path.abspath(
-  os.path.join(os.path.dirname(__file__), '..', '..', 'configs', 'default.py')
-)
+DEFAULT_CONFIG = os.path.join(ROOT, 'configs', 'default.py')
 
 
 def find_config(path: str) -> str:

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from experiments.command.errors import UserError, at, in_file, nearest
+from experiments.command.provenance import ROOT
 
 # How near a name has to be to one of the contract to be taken for it.
 _ALIKE = 0.8
@@ -174,7 +175,13 @@ def _imported(name: str, path: str) -> tuple[ModuleType, tuple[str, ...]]:
   for _ in name.split('.'):
     folder = os.path.dirname(folder)
   with _on_path(folder), in_file(path, path):
-    module = importlib.import_module(name)
+    try:
+      module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+      # It exists, so that its package is another one of this name.
+      if not f'{name}.'.startswith(f'{error.name}.'):
+        raise
+      module = sys.modules[name.partition('.')[0]]
   imported = module.__file__ or ''
   if os.path.realpath(imported) != os.path.realpath(path):
     raise UserError(f'{path} is hidden by {imported}; rename one')
@@ -210,8 +217,12 @@ def _executed(
 
 @contextlib.contextmanager
 def _on_path(folder: str) -> Iterator[None]:
-  """A context in which modules of a folder come first; later, they are last."""
-  sys.path.insert(0, folder)
+  """A context in which modules of a folder come first; later, they are last.
+
+  None of them hides `experiments` or `configs`, which stay those of this code.
+  """
+  first = sys.path.index(ROOT) + 1 if ROOT in sys.path else 0
+  sys.path.insert(first, folder)
   try:
     yield
   finally:

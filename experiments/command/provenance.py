@@ -13,7 +13,8 @@ import sys
 from importlib import metadata
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
-_ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
+# The folder of `experiments` and `configs`.
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 # Of control groups of version 2: microseconds in each period, or max.
 _CPU_QUOTA = pathlib.Path('/sys/fs/cgroup/cpu.max')
 # Flags whose values are folders of one's own.
@@ -39,7 +40,7 @@ def work_for(words: list[str]) -> None:
 
 
 def _is_checkout() -> bool:
-  return os.path.exists(os.path.join(_ROOT, 'scripts', 'run.sh'))
+  return os.path.exists(os.path.join(ROOT, 'scripts', 'run.sh'))
 
 
 def shell_line(words: list[str]) -> str:

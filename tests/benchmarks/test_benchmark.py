@@ -65,6 +65,12 @@ def test_start_suite(call_command, monkeypatch):
   }  # fmt: skip
 
 
+def test_a_process_that_is_measured_has_this_code(monkeypatch):
+  monkeypatch.delenv('PYTHONPATH', raising=False)
+  monkeypatch.setenv('PYTHONSAFEPATH', '1')
+  assert commands._run('-c', 'import experiments') > 0
+
+
 @pytest.mark.slow
 def test_training_is_ended_after_its_first_step():
   commands._train_once([], is_cold=True)

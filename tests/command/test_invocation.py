@@ -34,7 +34,7 @@ def test_a_line_for_a_shell_starts_what_is_there(tmp_path, monkeypatch):
   words = ['experiments.sweep', '--grid', 'a b']
   line = provenance.shell_line(words)
   assert line == "bash scripts/run.sh experiments.sweep --grid 'a b'"
-  monkeypatch.setattr(provenance, '_ROOT', str(tmp_path))
+  monkeypatch.setattr(provenance, 'ROOT', str(tmp_path))
   assert provenance.shell_line(words) == "selfattn sweep --grid 'a b'"
   # Of the repository around an installed package.
   assert provenance.commit() is None

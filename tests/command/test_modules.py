@@ -1,9 +1,11 @@
 """Classes of one's own, as module:Class."""
 
+import re
 import sys
 
 import flax.linen as nn
 import pytest
+from conftest import ROOT
 
 from experiments.command import modules
 from experiments.command.errors import UserError
@@ -121,6 +123,26 @@ def test_a_package_is_not_another_one_of_its_name(package, folder, monkeypatch):
   (folder / 'work/pack_of_tests/__init__.py').write_text(IDEAS)
   with pytest.raises(UserError, match='is hidden by'):
     named('pack_of_tests:Grape')
+
+
+@pytest.mark.parametrize('name', ['experiments', 'configs'])
+def test_a_package_of_a_user_does_not_replace_one_of_this_project(
+  folder, monkeypatch, name
+):
+  monkeypatch.delitem(sys.modules, 'configs', raising=False)
+  package = folder / name
+  package.mkdir()
+  (package / '__init__.py').write_text(IDEAS)
+  (package / 'ideas.py').write_text(IDEAS)
+  text = f'from {name} import Grape as _\n{IDEAS}'
+  (folder / 'ideas_of_tests.py').write_text(text)
+  modules.search(str(folder))
+  ours = re.escape(str(ROOT / name / '__init__.py'))
+  for path in (f'{name}:Grape', f'{name}.ideas:Grape'):
+    with pytest.raises(UserError, match=f'is hidden by {ours}; rename one'):
+      named(path)
+  with pytest.raises(UserError, match=rf"import name 'Grape' .*{ours}"):
+    named('ideas_of_tests:Grape')
 
 
 def test_libraries_are_imported_once(folder, monkeypatch):
