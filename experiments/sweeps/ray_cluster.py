@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
+import sys
 from typing import Any
 
 from experiments.command import provenance
@@ -134,11 +135,27 @@ def _task(library, resources: dict[str, float]):
     resources=others,
     runtime_env={'env_vars': environment},
     max_retries=_RETRIES,
-  )(_train)
+  )(_sent(provenance.ROOT))
 
 
-def _train(workdir: str, names: list[str], command: list[str]) -> None:
-  """A Ray task that trains some trials of a sweep."""
+def _sent(root: str):
+  """`train_named` for a node, which has this code in the same folder.
+
+  Ray sends a function that is inside of another one as code. It sends others by
+  the name of their module, which a node may find in another package: it
+  searches the working folder of this command first.
+  """
+
+  def train(*arguments: Any) -> None:
+    sys.path.insert(0, root)
+    module = importlib.import_module('experiments.sweeps.ray_cluster')
+    module.train_named(*arguments)
+
+  return train
+
+
+def train_named(workdir: str, names: list[str], command: list[str]) -> None:
+  """Trains some trials of a sweep, as the task of a node."""
   provenance.work_for(command)
   with buckets.staged(workdir, names) as path:
     specs = {spec.name: spec for spec in folder.read(path)}

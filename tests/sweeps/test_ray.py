@@ -65,12 +65,15 @@ def test_trials_of_a_lost_node_are_restarted(tmp_path, run_command, cluster):
   config.write_text(CONFIG.replace('TESTS', repr(str(ROOT / 'tests'))))
   flags = [f'--config={config}', '--sweep=seeds']
   path, whole = tmp_path / 'ray', tmp_path / 'serial'
-  command = [sys.executable, '-m', 'experiments.sweep', *flags]
+  command = [sys.executable, '-P', '-m', 'experiments.sweep', *flags]
   command += [f'--workdir={path}', '--engine=ray']
   command += [f'--ray_address={started.address}']
+  # In which Ray searches modules first.
+  (tmp_path / 'experiments').mkdir()
+  (tmp_path / 'experiments/__init__.py').write_text('')
   process = subprocess.Popen(
     command,
-    cwd=ROOT,
+    cwd=tmp_path,
     env=os.environ | {'PYTHONPATH': str(ROOT)},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
