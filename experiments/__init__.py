@@ -2,4 +2,31 @@
 
 command, workdir, data, learning, settings, training, sweeps, inspection,
 benchmarks: each imports only from those before it, and none imports a command.
+
+An installation has this package as `selfattn_commands.experiments`, and
+`selfattn_commands.configs` beside it, since a user may have packages of the
+short names. All code imports the short names, which `make_importable` has a
+process find.
 """
+
+import importlib
+import os
+import sys
+
+
+def make_importable() -> None:
+  """Puts the folder of `experiments` and `configs` first on sys.path.
+
+      from selfattn_commands.experiments import make_importable
+      make_importable()
+      from experiments import predict
+
+  Other packages of these names are hidden in this process from then on.
+  """
+  sys.path.insert(0, os.path.dirname(os.path.dirname(__file__)))
+
+
+def main() -> None:
+  """Runs the script `selfattn` of an installation."""
+  make_importable()
+  importlib.import_module('experiments.__main__').main()

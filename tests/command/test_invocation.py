@@ -7,10 +7,12 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from conftest import ROOT
 
+import experiments
 import selfattn
 from experiments import __main__
 from experiments.command import command_line, config_files, provenance
@@ -93,6 +95,29 @@ def test_one_command_lists_and_runs_all_of_them(tmp_path, monkeypatch, capsys):
     __main__.main()
   assert end.value.code == 2
   assert 'none/config.json does not exist' in capsys.readouterr().err
+
+
+def test_the_script_of_an_installation_finds_this_code_first(
+  tmp_path, monkeypatch, capsys
+):
+  monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
+  monkeypatch.setattr(sys, 'argv', ['selfattn', '--help'])
+  experiments.main()
+  assert 'commands: ' in capsys.readouterr().out
+  assert sys.path[:2] == [str(ROOT), str(tmp_path)]
+
+
+def test_every_package_is_in_an_installation():
+  """The packages of pyproject.toml are those with an __init__.py."""
+  with open(ROOT / 'pyproject.toml', 'rb') as file:
+    stated = tomllib.load(file)['tool']['setuptools']
+  folders = {'selfattn': 'selfattn', **stated['package-dir']}
+  found = []
+  for name, folder in folders.items():
+    for path in (ROOT / folder).rglob('__init__.py'):
+      inner = path.parent.relative_to(ROOT / folder).parts
+      found.append('.'.join([name, *inner]))
+  assert stated['packages'] == sorted(found)
 
 
 @pytest.mark.parametrize(
