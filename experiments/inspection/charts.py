@@ -15,11 +15,13 @@ from selfattn import plots
 
 # Of the whole chart and of what is around its axes, in pixels.
 _WIDTH, _HEIGHT = 420, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 10, 10, 42
+_RIGHT, _TOP, _BOTTOM = 10, 10, 42
+# Left of the axes: at least, of the label of y, and of a character of a tick.
+_LEFT, _LABEL, _CHARACTER = 66, 24, 7
 # More points of a curve stand for those between them, and are no discs.
 _MOST_POINTS, _MOST_DISCS = 200, 40
-# More characters do not fit beside an axis.
-_LONGEST_TICK = 9
+# Numbers of more characters have an exponent.
+_LONGEST_TICK = 6
 _DASHES = {'-': '', '--': '6 3', ':': '2 3', '-.': '7 3 2 3'}
 
 
@@ -59,12 +61,14 @@ def lines(
   points = [point for curve in [*curves.values(), over] for point in curve]
   xs = sorted({point.x for point in points})
   seen = [y for p in points for y in (p.y, p.low, p.high) if y is not None]
-  across = _Axis.of(xs[0], xs[-1], _LEFT, _WIDTH - _RIGHT, log)
   low, high = min(seen), max(seen)
   if low == high:
     # From 0, and not beyond a share of 1.
     low, high = sorted((0.0, high or 1.0))
   up = _Axis.of(low, high, _HEIGHT - _BOTTOM, _TOP)
+  longest = max(len(text) for _, text in up.ticks())
+  left = max(_LEFT, _LABEL + _CHARACTER * longest)
+  across = _Axis.of(xs[0], xs[-1], left, _WIDTH - _RIGHT, log)
   ticks = across.ticks()
   if log or len(xs) == 1:
     ticks = [(x, number(x)) for x in xs]
@@ -138,7 +142,7 @@ class _Axis(NamedTuple):
 
 def _frame(across: _Axis, up: _Axis, ticks, xlabel, ylabel) -> Iterable[str]:
   bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-  middle = (_TOP + bottom) / 2
+  left, middle = across.start, (_TOP + bottom) / 2
   for value, text in ticks:
     x = across(value)
     yield f'<path class="grid" d="M{x} {_TOP}V{bottom}"/>'
@@ -147,11 +151,11 @@ def _frame(across: _Axis, up: _Axis, ticks, xlabel, ylabel) -> Iterable[str]:
     )
   for value, text in up.ticks():
     y = up(value)
-    yield f'<path class="grid" d="M{_LEFT} {y}H{right}"/>'
-    place = f'x="{_LEFT - 5}" y="{y + 4}" text-anchor="end"'
+    yield f'<path class="grid" d="M{left} {y}H{right}"/>'
+    place = f'x="{left - 5}" y="{y + 4}" text-anchor="end"'
     yield f'<text {place}>{text}</text>'
   yield (
-    f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">'
+    f'<text x="{(left + right) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">'
     f'{escape(xlabel)}</text><text transform="translate(12 {middle}) '
     f'rotate(-90)" text-anchor="middle">{escape(ylabel)}</text>'
   )

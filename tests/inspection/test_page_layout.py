@@ -87,6 +87,34 @@ def test_curves_stand_side_by_side(width, in_a_row, browser, page):
   assert last['x'] + last['width'] == pytest.approx(width, abs=20)
 
 
+@pytest.mark.parametrize(
+  ('low', 'high'), [(0, 1e-5), (0.1234567, 0.1234569), (0, 0.004)]
+)
+def test_ticks_stand_beside_the_title_of_their_axis(
+  low, high, browser, tmp_path
+):
+  chart = charts.lines({'a': [Point(1, low), Point(9, high)]}, 'x', 'a title')
+  pages.write(str(tmp_path / 'page.html'), 'a', [pages.figures([chart], 20)])
+  show(browser, tmp_path / 'page.html', 400)
+  title = browser.find_element('css selector', 'text[transform]').rect
+  ticks = find(browser, 'text[text-anchor=end]')
+  assert len(ticks) > 2
+  assert all(tick.rect['x'] > title['x'] + title['width'] for tick in ticks)
+
+
+def test_a_printed_matrix_is_on_one_sheet_with_all_columns(browser, page):
+  emulate = 'Emulation.setEmulatedMedia'
+  browser.execute_cdp_cmd(emulate, {'media': 'print'})
+  # A4 without its margins.
+  show(browser, page, 718)
+  box = browser.find_element('css selector', '.matrix').rect
+  inside = style(browser, '.matrix', 'break-inside')
+  after = style(browser, '.matrix caption', 'break-after')
+  browser.execute_cdp_cmd(emulate, {'media': ''})
+  assert (inside, after) == ('avoid', 'avoid')
+  assert box['x'] + box['width'] <= 718
+
+
 def test_texts_run_in_their_own_direction(browser, page):
   show(browser, page, 1200)
   assert style(browser, 'h1', 'direction') == 'ltr'

@@ -11,6 +11,7 @@ import html
 import json
 import math
 import pathlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ _HERE = pathlib.Path(__file__).parent
 # Columns of cells with longer texts keep some width on narrow screens.
 _LONG_TEXT = 40
 _MOST_DECIMALS = 8
+_TAG = re.compile('<[^>]*>')
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
 _STEPS = 2**16 - 1
 
@@ -89,18 +91,37 @@ def table(
       and `upright matrix` long headings.
   """
   cells_of = [list(row) for row in rows]
-  head, lines, marked, digits = '', [], set(marked), []
+  head, lines, marked, digits = [], [], set(marked), []
   for index, cell in enumerate(header):
     numbers = [*filter(_is_number, (_value(row[index]) for row in cells_of))]
     digits.append(decimals(numbers))
     side = ' class="number"' if numbers else ''
-    head += f'<th{side} dir="auto">{escape(cell)}</th>'
-  for index, row in enumerate(cells_of):
-    cells = ''.join(map(_cell, row, digits))
-    lines.append(f'<tr{" class=marked" * (index in marked)}>{cells}</tr>')
+    head.append(f'<th{side} dir="auto">{escape(cell)}</th>')
+  shown = [[*map(_cell, row, digits)] for row in cells_of]
+  for index, row in enumerate(shown):
+    mark = ' class=marked' * (index in marked)
+    lines.append(f'<tr{mark}>{"".join(row)}</tr>')
   said = f'<caption>{escape(caption)}</caption>' if caption else ''
-  body = '\n'.join([f'{said}<thead><tr>{head}</tr></thead>', *lines])
-  return f'<div class="scroll"><table class="{kind}">\n{body}\n</table></div>'
+  body = '\n'.join([f'{said}<thead><tr>{"".join(head)}</tr></thead>', *lines])
+  style = f' class="{kind}"' if kind else ''
+  if 'matrix' in kind:
+    wide = shown if 'upright' in kind else [head, *shown]
+    style += f' style="--characters: {_characters(wide)}"'
+  return f'<div class="scroll"><table{style}>\n{body}\n</table></div>'
+
+
+def _characters(rows: Iterable[Sequence[str]]) -> int:
+  """Width of a table in characters, one of them between its columns.
+
+  Args:
+    rows: cells, which are HTML; a name that stands on end is two of them wide.
+  """
+  columns = zip(*rows, strict=True)
+  lengths = (
+    max(len(html.unescape(_TAG.sub('', cell))) for cell in column)
+    for column in columns
+  )
+  return sum(max(length, 2) + 1 for length in lengths)
 
 
 def decimals(values: Iterable[float]) -> int:

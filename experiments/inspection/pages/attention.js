@@ -6,6 +6,7 @@
 // Blue, and of negative weights vermilion: safe for colour-blind readers.
 const COLOURS = [[0, 114, 178], [213, 94, 0]];
 const MOST_NAMES = 64; // largest number of tokens with labels on the axes
+const LEAST_MARGIN = 58; // pixels of the names of the axes, and of numbers
 
 function unpack({ unit, zero, numbers }) {
   const bytes = Uint8Array.from(atob(numbers), (c) => c.charCodeAt(0));
@@ -83,7 +84,8 @@ function show(root) {
     const names = length <= MOST_NAMES;
     const cell = names ? 20 : Math.max(2, Math.floor(640 / length));
     const widths = tokens.map((token) => Math.min(token.length, 16));
-    const margin = names ? 26 + 7 * Math.max(...widths) : 58;
+    const width = names ? 26 + 7 * Math.max(...widths) : 0;
+    const margin = Math.max(LEAST_MARGIN, width);
     return { length, names, cell, margin, side: margin + cell * length + 1 };
   }
 
