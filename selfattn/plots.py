@@ -72,7 +72,8 @@ def show_heatmaps(
   """A grid of heat maps on one colour scale; returns the matplotlib figure.
 
   Args:
-    matrices: (rows, columns, height, width): one map for each row and column.
+    matrices: (rows, columns, height, width): one map for each row and column;
+      NaN is drawn grey.
     titles: one for each column.
     xticks: names of the width, `yticks` of the height.
     limits: of the colour scale; None: the least and the greatest value.
@@ -80,10 +81,11 @@ def show_heatmaps(
   """
   matrices = np.asarray(matrices)
   figure, axes = _figure(matrices.shape[0], matrices.shape[1], figsize)
-  low, high = limits or (float(matrices.min()), float(matrices.max()))
+  low, high = limits or (float(np.nanmin(matrices)), float(np.nanmax(matrices)))
   for axis, matrix in zip(
     axes.flat, matrices.reshape(-1, *matrices.shape[2:]), strict=True
   ):
+    axis.set_facecolor(_PADDING)
     height, width = matrix.shape
     left, top = first_column - 0.5, first_row - 0.5
     image = axis.imshow(
@@ -205,7 +207,9 @@ def distance_curves(
     figsize=(6.4, 3.2),
   )
   (axis,) = figure.axes
-  axis.axvspan(-max_length, max_length, color='0.93', zorder=0)
+  # Of a causal encoder there are none after 0.
+  ends = np.clip((-max_length, max_length), distances.min(), distances.max())
+  axis.axvspan(*ends, color='0.93', zorder=0)
   axis.set_title(f'grey: up to max_length = {max_length}', fontsize=9)
   return figure
 

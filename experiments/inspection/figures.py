@@ -121,16 +121,31 @@ def pooling(
   )
 
 
-def term(drawn: Figures, name: str, P: np.ndarray, tokens: list[str]) -> None:
+def attended(scores: np.ndarray) -> np.ndarray:
+  """Scores (..., queries, keys) of a causal encoder: NaN at later keys."""
+  is_attended = np.tri(*scores.shape[-2:], dtype=bool)
+  return np.where(is_attended, scores, np.nan)
+
+
+def term(
+  drawn: Figures,
+  name: str,
+  P: np.ndarray,
+  tokens: list[str],
+  is_causal: bool,
+) -> None:
   """What a position method has done in a text, with its tokens.
 
   Args:
     P: added to scores, (heads, queries, keys), or to vectors, (tokens, width).
+    is_causal: whether later keys, which no query attends to, are left out.
   """
-  limit = float(abs(P).max()) or 1.0
   is_score = P.ndim == 3
   count = len(tokens)
   maps = P if is_score else P[None]
+  if is_score and is_causal:
+    maps = attended(P)
+  limit = float(np.nanmax(abs(maps))) or 1.0
   has_names = count <= _MOST_NAMES
   side = max(2.4, 0.16 * count) if has_names else 5.0
   figure = plots.show_heatmaps(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.command.errors import UserError
+from experiments.inspection import figures
 from experiments.inspection.figures import Figures
 from selfattn import analysis, plots
 from selfattn.classifier import embed
@@ -82,7 +83,8 @@ def draw(
     P = np.asarray(P, np.float32)
     # The first head of a method that acts on some of them.
     head = getattr(parts[part], 'first', 0)
-    _encoding(drawn, file_suffix(part, layer), P, length, trained, head)
+    suffix, is_causal = file_suffix(part, layer), encoder.causal
+    _encoding(drawn, suffix, P, length, trained, head, is_causal)
   for name, method, params in methods:
     _curves(drawn, name, method, params, max_length)
 
@@ -134,19 +136,25 @@ def _mark(trained: int | None, is_table: bool, figure, axes: str) -> None:
     figure.suptitle(text, fontsize=8)
 
 
-def _encoding(drawn, name, P, length, trained, head: int) -> None:
+def _encoding(
+  drawn, name, P, length, trained, head: int, is_causal: bool
+) -> None:
   """Heat maps of P; if it has rows, also some columns and cosines of rows.
 
   Args:
     head: number of the first head that tables are of.
+    is_causal: whether later keys, which no query attends to, are left out.
   """
   is_table = P.ndim == 3 and P.shape[1] != length
+  if is_table and is_causal:
+    P = P[:, :length]
   mark = functools.partial(_mark, trained, is_table)
-  limit = float(abs(P).max()) or 1.0
+  shown = figures.attended(P) if P.ndim == 4 and is_causal else P
+  limit = float(np.nanmax(abs(shown))) or 1.0
   signed = {'cmap': 'RdBu', 'limits': (-limit, limit)}
   if P.ndim == 4:  # a term of the scores, (1, H, L, M)
     figure = plots.show_heatmaps(
-      P,
+      shown,
       xlabel='key position',
       ylabel='query position',
       titles=[f'head {n}' for n in range(P.shape[1])],

@@ -109,7 +109,7 @@ def write(values, paths: list[str], output: str) -> dict:
   drawn = Figures(output)
   attended = _attended(model, values.text)
   for number, (_, _, maps) in enumerate(attended):
-    _draw_text(drawn, number, maps)
+    _draw_text(drawn, number, maps, model.classifier.encoder.causal)
   rows = {
     name: read_rows(f'{of_run}/metrics.jsonl')
     for name, of_run in zip(called, paths, strict=True)
@@ -190,14 +190,17 @@ def _attended(
   return [*zip(texts, said, maps, strict=True)]
 
 
-def _draw_text(drawn: Figures, number: int, maps: AttentionMaps) -> None:
+def _draw_text(
+  drawn: Figures, number: int, maps: AttentionMaps, is_causal: bool
+) -> None:
   """Adds the figures of a text of --text."""
   name = f'attention-{number}'
   figures.attention(drawn, name, maps)
   figures.rollout(drawn, f'{name}-rollout', maps)
   for (part, layer), P in maps.terms.items():
     suffix = position_figures.file_suffix(part, layer)
-    figures.term(drawn, f'position-{number}{suffix}', P, maps.tokens)
+    of_term = f'position-{number}{suffix}'
+    figures.term(drawn, of_term, P, maps.tokens, is_causal)
   if maps.pool_weights is not None:
     figures.pooling(drawn, f'pooling-{number}', maps.pool_weights, maps.tokens)
 

@@ -236,13 +236,23 @@ def test_a_run_without_heads_has_a_page_but_no_attention(
   assert (code, 'config.model.encoder' in stderr) == (2, True)
 
 
-def drawn(name, embed_dim=8, num_layers=1, length=5, num_heads=2, heads=0):
+def drawn(
+  name,
+  embed_dim=8,
+  num_layers=1,
+  length=5,
+  num_heads=2,
+  heads=0,
+  causal=False,
+):
   """Figures of an untrained encoder, with a position method of some heads."""
   options = {'heads': heads} if heads else {}
   method = positions.make(
-    dict.fromkeys(name.split('+'), options), embed_dim, num_heads, False
+    dict.fromkeys(name.split('+'), options), embed_dim, num_heads, causal
   )
-  encoder = AttentionEncoder(num_layers, num_heads, 8, method, jnp.float32)
+  encoder = AttentionEncoder(
+    num_layers, num_heads, 8, method, jnp.float32, causal=causal
+  )
   model = TextClassifier(3, 2, embed_dim, encoder)
   tokens = jnp.ones((1, length), jnp.int32)
   params = draw(model.init, jax.random.key(0), tokens, tokens == 0)['params']
@@ -296,6 +306,45 @@ def test_a_bias_is_drawn_to_twice_the_longest_text():
   expected = -abs(np.array(curves['distance'])) * [[2.0**-4], [2.0**-8]]
   np.testing.assert_allclose(curves['bias'], expected, rtol=1e-6)
   assert np.shape(found.numbers['bias']['P']) == (1, 2, 11, 11)
+
+
+@pytest.fixture
+def heatmaps(monkeypatch):
+  """The arrays of all heat maps that are drawn."""
+  arrays, show = [], plots.show_heatmaps
+
+  def keep(matrices, *more, **named):
+    arrays.append(np.asarray(matrices))
+    return show(matrices, *more, **named)
+
+  monkeypatch.setattr(plots, 'show_heatmaps', keep)
+  return arrays
+
+
+def test_a_causal_encoder_has_no_bias_of_later_keys(heatmaps):
+  found = drawn('alibi', length=7, causal=True)
+  (shown,) = heatmaps
+  is_later = np.triu(np.ones((7, 7), bool), 1)
+  assert (np.isnan(shown) == is_later).all()
+  # Their numbers are as they were sown, and JSON has no NaN.
+  assert np.isfinite(found.numbers['bias']['P']).all()
+  figure = plots.distance_curves(np.arange(-4, 1), np.zeros((1, 5)), 'y', 3)
+  left, right = figure.axes[0].patches[0].get_extents().get_points()[:, 0]
+  ends = figure.axes[0].transData.inverted().transform([(left, 0), (right, 0)])
+  np.testing.assert_allclose(ends[:, 0], [-3, 0], atol=1e-9)
+
+
+def test_a_causal_encoder_has_no_vectors_of_later_keys():
+  found = drawn('shaw', length=6, causal=True).numbers['encoding-layer0']
+  assert np.shape(found['P'])[1] == 6
+  assert found['labels']['first'] == -5
+
+
+def test_a_causal_encoder_has_no_term_of_later_keys(heatmaps):
+  P = np.arange(18.0).reshape(2, 3, 3)
+  figures.term(figures.Figures(''), 'x', P, ['a', 'b', 'c'], True)
+  hidden = np.isnan(heatmaps[0][0])
+  assert (hidden == np.triu(np.ones((3, 3), bool), 1)).all()
 
 
 def test_a_bias_of_few_positions_is_drawn_over_these():
@@ -418,7 +467,7 @@ def test_what_a_method_makes_of_a_text_is_drawn_with_its_tokens(
   for number, maps in enumerate(
     head_analysis.attention_maps(classifier, params['params'], examples, names)
   ):
-    run_page._draw_text(found, number, maps)
+    run_page._draw_text(found, number, maps, False)
   suffix = '-dape-layer0' if '+' in name else ''
   one, other = (found.numbers[f'position-{n}{suffix}'] for n in range(2))
   assert one['labels'] == {'P': axes, 'tokens': [*'abcd']}
