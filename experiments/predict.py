@@ -11,15 +11,14 @@ r"""Predicts labels or numbers for texts with a trained run, or several.
 
 A row of input is a line, a JSON object, or a row of a table. Each row has one
 line of output. With --json, the line is an object with all values of the row,
-`prediction` and `probabilities`. Otherwise it has label, probability and the
-values of the row, separated by tabs, and one JSON object follows all rows. Of
-classify_tokens, the prediction has a class for each word, and JSON also `spans`
-of words, if classes are such as B-PER. An empty text has no label: null, or
-(empty). Answers come in the order of the rows, as soon as they are known.
-Memory does not grow with their number, unless the input is one JSON array, or
---output keeps their vectors. The
-answers of several runs, an ensemble, are averaged. One process reads, computes
-and prints.
+`prediction`, `probabilities` and `is_truncated`. Otherwise it has label,
+probability and the values of the row, separated by tabs, and one JSON object
+follows all rows. Of classify_tokens, the prediction has a class for each word,
+and JSON also `spans` of words, if classes are such as B-PER. An empty text has
+no label: null, or (empty). Answers come in the order of the rows, as soon as
+they are known. Memory does not grow with their number, unless the input is one
+JSON array, or --output keeps their vectors. The answers of several runs, an
+ensemble, are averaged. One process reads, computes and prints.
 
 A language model, a run of next_token, continues a text:
 

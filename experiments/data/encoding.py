@@ -165,12 +165,19 @@ def _concatenated(ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_truncated(is_truncated: np.ndarray, max_length: int, name: str) -> None:
-  """Says how many texts, by what they are called, are truncated, if any are."""
-  if num_truncated := int(is_truncated.sum()):
-    log(
-      f'{num_truncated} of {is_truncated.size} {name} are truncated to '
-      f'{max_length} tokens (config.data.max_length)'
-    )
+  """Logs what `truncated` says."""
+  if said := truncated(is_truncated, max_length, name):
+    log(said)
+
+
+def truncated(is_truncated: np.ndarray, max_length: int, name: str) -> str:
+  """How many texts, by what they are called, are truncated; '' for none."""
+  if not is_truncated.any():
+    return ''
+  return (
+    f'{is_truncated.sum()} of {is_truncated.size} {name} are truncated to '
+    f'{max_length} tokens (config.data.max_length)'
+  )
 
 
 def vocabulary(

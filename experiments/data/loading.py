@@ -50,6 +50,7 @@ class Data:
     files: files to store in the workdir, content by name.
     rows: what was read.
     indices: of the row of each example, or of the pieces of a stream, by split.
+    is_truncated: whether each text of a split is; of a stream empty.
     num_bytes: of a stream, the bytes of UTF-8 of each split; else empty.
   """
 
@@ -60,6 +61,7 @@ class Data:
   files: dict[str, str]
   rows: Rows
   indices: Splits
+  is_truncated: Splits = dataclasses.field(default_factory=dict)
   num_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
 
   @property
@@ -324,15 +326,15 @@ def _data(
   rows, arrays, most = parts.rows, parts.arrays, settings.max_length
   values, _ = reader.values(rows.names, label_facts.names)
   values = reader.learned(values, label_facts)
-  examples, words = {}, arrays.get('words')
+  examples, cut, words = {}, {}, arrays.get('words')
   for split, places in parts.places().items():
     chosen = parts.splits[split]
     starts, ends = arrays['offsets'][places], arrays['offsets'][places + 1]
     lengths = (ends - starts).astype(np.int32)
-    is_truncated = lengths > most
+    cut[split] = lengths > most
     if 'is_truncated' in arrays:
-      is_truncated = arrays['is_truncated'][places]
-    encoding.log_truncated(is_truncated, most, f'{split} texts')
+      cut[split] = arrays['is_truncated'][places]
+    encoding.log_truncated(cut[split], most, f'{split} texts')
     lengths, labels = np.minimum(lengths, most), values[rows.labels[chosen]]
     if words is not None:
       check_words(rows, chosen, arrays['num_words'])
@@ -349,6 +351,7 @@ def _data(
     files,
     rows,
     parts.splits,
+    cut,
   )
 
 
@@ -372,5 +375,5 @@ def _stream(
     files,
     parts.rows,
     parts.splits,
-    sizes,
+    num_bytes=sizes,
   )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.data import loading
+from experiments.data import encoding, loading
 from experiments.data.rows import Row, parted
 from experiments.inspection import charts, pages
 from experiments.inspection.charts import Point
@@ -35,7 +35,11 @@ _WIDE = 20
 
 
 def sections(
-  answers: Answers, loaded: loading.Data, split: str, names: Sequence[str]
+  answers: Answers,
+  loaded: loading.Data,
+  split: str,
+  names: Sequence[str],
+  max_length: int,
 ) -> tuple[list[str], list[tuple[int, str, str]]]:
   """(sections on a split, the texts with the greatest loss).
 
@@ -44,18 +48,23 @@ def sections(
 
   Args:
     names: of the runs of the answers.
+    max_length: to which texts are truncated.
   """
   examples, task = loaded.splits[split], answers.task
-  title = f'Results on {split}'
+  notes, is_truncated = [], loaded.is_truncated.get(split)
+  if is_truncated is not None and is_truncated.any():
+    notes.append(encoding.truncated(is_truncated, max_length, 'texts'))
+  title, note = f'Results on {split}', ''.join(map(pages.paragraph, notes))
   if not isinstance(task, TextTask):
     measured = loaded.scores(split, task, answers.outputs)
     table = pages.table(list(measured), [list(measured.values())])
-    return [pages.section(title, table)], []
+    return [pages.section(title, table + note)], []
+  assert is_truncated is not None, 'texts are no stream'
   texts = _Texts(answers, task, loaded, split)
   worst = texts.hardest(np.arange(len(examples)))[:_WORST]
   report = task.report(answers.outputs, answers.raw, examples)
   parts = [
-    pages.section(title, _tables(report, texts)),
+    pages.section(title, _tables(report, texts, note)),
     pages.section('Texts with the greatest loss', texts.table(worst)),
   ]
   if len(names) > 1:
@@ -63,7 +72,8 @@ def sections(
   of_worst = []
   for index in worst.tolist():
     true, predicted, _ = texts.answer(index)
-    note = f'true: {true}, predicted: {predicted}'
+    answer = f'true: {true}, predicted: {predicted}'
+    note = noted(answer, bool(is_truncated[index]), max_length)
     of_worst.append((index, shown(loaded.row(split, index)), note))
   return parts, of_worst
 
@@ -72,6 +82,12 @@ def shown(row: Row) -> str:
   """The text of a row, for people: a pair on two lines, a long one cut."""
   text = '\n'.join(filter(None, parted(str(row.text))))
   return text if len(text) <= _LONGEST else f'{text[:_LONGEST]} ...'
+
+
+def noted(answer: str, is_truncated: bool, max_length: int) -> str:
+  """The answer to a text, or '', and whether only its first tokens are read."""
+  cut = f'truncated to {max_length} tokens' if is_truncated else ''
+  return '; '.join(filter(None, [answer, cut]))
 
 
 def said(answer, probabilities: Mapping[str, float] | None) -> str:
@@ -107,6 +123,12 @@ class _Texts:
     is_wrong = task.has_probabilities and predicted != truth
     return text_of(truth), said(predicted, probabilities), is_wrong
 
+  def read(self, index: int) -> str:
+    """How many tokens are read, and whether these are not all."""
+    count = int(self.loaded.splits[self.split].lengths[index])
+    is_truncated = self.loaded.is_truncated[self.split][index]
+    return f'{count}, truncated' if is_truncated else str(count)
+
   def table(self, chosen: np.ndarray) -> str:
     """Texts as they stand in their files; HTML."""
     rows, wrong = [], []
@@ -117,9 +139,10 @@ class _Texts:
       source = self.loaded.row(self.split, index)
       origin = f'{source.file}, row {source.number}'
       loss = float(self.answers.outputs[0][index])
-      rows.append([loss, true, predicted, shown(source), origin])
+      text, read = shown(source), self.read(index)
+      rows.append([loss, true, predicted, text, read, origin])
     note = '<p>Misclassified texts are highlighted.</p>' if wrong else ''
-    header = ['loss', 'true', 'predicted', 'text', 'file']
+    header = ['loss', 'true', 'predicted', 'text', 'tokens', 'file']
     return note + pages.table(header, rows, wrong)
 
   def matrix(
@@ -161,7 +184,8 @@ class _Texts:
     return f'<div>{table}{"".join(lists)}</div>'
 
 
-def _tables(report: Report, texts: _Texts) -> str:
+def _tables(report: Report, texts: _Texts, note: str) -> str:
+  """Tables of a report, with a note below the scores; HTML."""
   summary, *others = [pages.table(*table) for table in report.tables]
   if report.confusion is not None:
     names = texts.task.facts.names
@@ -172,7 +196,7 @@ def _tables(report: Report, texts: _Texts) -> str:
     )
   if report.reliability:
     others.append(_reliability(report.reliability))
-  return summary + pages.beside(others)
+  return summary + note + pages.beside(others)
 
 
 def _reliability(parts: dict[str, list[dict[str, float]]]) -> str:

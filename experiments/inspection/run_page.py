@@ -157,12 +157,14 @@ def _of_split(
     attended: texts and their attention, to which those with the greatest loss
       are added.
   """
-  examples = loaded.splits[values.split]
-  batch_size = model.run.settings.train.eval_batch_size
+  examples, settings = loaded.splits[values.split], model.run.settings
+  batch_size, most = settings.train.eval_batch_size, settings.data.max_length
   lengths = loaded.bucket_lengths
   answers = ensembles.evaluate(runs, examples, batch_size, lengths)
   numbers: dict[str, Any] = dict(ensembles.steps(answers.steps))
-  sections, worst = results.sections(answers, loaded, values.split, called)
+  sections, worst = results.sections(
+    answers, loaded, values.split, called, most
+  )
   attended += _worst_attended(model, examples, worst, attended)
   if model.has_heads:
     some = _some(examples.apart(), values.num_examples)
@@ -187,7 +189,11 @@ def _attended(
   encoding.log_truncated(is_truncated, most, 'texts')
   head_analysis.require_tokens(texts, examples)
   said, maps = model.said(pairs_or_texts), model.attention(examples)
-  return [*zip(texts, said, maps, strict=True)]
+  notes = [
+    results.noted(answer, is_cut, most)
+    for answer, is_cut in zip(said, is_truncated, strict=True)
+  ]
+  return [*zip(texts, notes, maps, strict=True)]
 
 
 def _draw_text(

@@ -122,7 +122,11 @@ def _json_line(row: dict, answer) -> str:
   if isinstance(label, np.ndarray):
     # The shortest numbers that are these in float32.
     label = [float(str(x)) for x in label]
-  answered = {'prediction': label, 'probabilities': answer.probabilities}
+  answered = {
+    'prediction': label,
+    'probabilities': answer.probabilities,
+    'is_truncated': answer.is_truncated,
+  }
   if answer.spans is not None:
     answered['spans'] = answer.spans
   # A date of a Parquet file is no JSON, nor is a number that is not finite.

@@ -88,7 +88,8 @@ class Predictor:
     """Keys of an answer in JSON."""
     task = self.runs[0].program.task
     has_spans = isinstance(task, ClassifyTokens) and task.has_spans
-    return 'prediction', 'probabilities', *['spans'] * has_spans
+    spans = ['spans'] * has_spans
+    return 'prediction', 'probabilities', 'is_truncated', *spans
 
   def __call__(
     self, texts: Iterable[str] | Iterable[tuple[str, str]]

@@ -61,6 +61,27 @@ def inspected(tmp_path_factory, printed_json):
   return path, result
 
 
+@pytest.mark.slow
+def test_a_page_says_which_texts_are_truncated(tmp_path, printed_json):
+  path = trained(tmp_path / 'run', **{'data.max_length': 13})
+  printed_json('inspect', f'--workdir={path}', f'--text={TEXT} {TEXT}',
+    '--num_examples=2',
+  )  # fmt: skip
+  page = (path / 'inspect/index.html').read_text()
+  said = 'truncated to 13 tokens'
+  (count,) = re.findall(f'<p>([0-9]+) of 22 texts are {said}', page)
+  listed = page.split('<h2>Texts with the greatest loss</h2>')[1]
+  listed = listed.split('</section>')[0]
+  read = re.findall('<td dir="auto">([0-9]+(?:, truncated)?)</td>', listed)
+  assert len(read) == 20
+  (data,) = re.findall('<script type="application/json">(.*)</script>', page)
+  first, *others = (entry['note'] for entry in json.loads(data))
+  assert first.endswith(f'; {said}')
+  are_cut = [note.endswith(f'; {said}') for note in others]
+  assert are_cut == ['truncated' in tokens for tokens in read]
+  assert sum(are_cut) <= int(count) <= sum(are_cut) + 2
+
+
 def documented():
   """Stems of the names of files on the page about inspecting a model."""
   page = (ROOT / 'docs/interpretability.md').read_text()
@@ -132,9 +153,10 @@ def test_a_count_has_its_texts_as_they_stand_in_their_file(inspected):
     shown = text.split(f'id="{key}"')[1].split('</div></div>')[0]
     total += int(count)
     cells = re.findall('<td.*?>(.*?)</td>', shown)
-    for _, true, predicted, sentence, origin in zip(
-      *[iter(cells)] * 5, strict=True
+    for _, true, predicted, sentence, tokens, origin in zip(
+      *[iter(cells)] * 6, strict=True
     ):
+      assert int(tokens) == len(sentence.split())
       row = origins[origin]
       assert (sentence, true) == (row.text, row.label)
       assert key == 'classes-{}-{}'.format(

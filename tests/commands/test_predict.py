@@ -197,6 +197,14 @@ def test_several_processes_are_refused(run, call_command, monkeypatch):
   assert (code, stdout, stderr.count('\n')) == (2, '', 1), stderr
 
 
+def test_json_says_whether_a_text_is_truncated(run, call_command, tmp_path):
+  flags = ['--json', '--text=a film', f'--text={"a film " * 33}']
+  code, stdout, stderr = call_command('predict', run, *flags, cwd=tmp_path)
+  assert code == 0, stderr
+  rows = map(json.loads, stdout.splitlines())
+  assert [row['is_truncated'] for row in rows] == [False, True]
+
+
 def test_a_number_that_is_not_finite_is_null(run, call_command, tmp_path):
   (tmp_path / 'a.jsonl').write_text(
     '{"x": NaN, "y": [-Infinity], "text": "a"}\n'
