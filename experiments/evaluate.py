@@ -108,7 +108,8 @@ def _evaluate(values, paths: list[str]) -> None:
   if not processes.is_first():
     return
   task = answers.task
-  result = place | loaded.scores(split, task, answers.outputs)
+  measured = loaded.scores(split, task, answers.outputs)
+  result = place | measured
   if hasattr(task, 'report'):
     result |= _reported(answers, task, examples)
   else:
@@ -118,6 +119,8 @@ def _evaluate(values, paths: list[str]) -> None:
       if name not in place and value is not None
     ]
     log('\n'.join(lines))
+  for reason in task.reasons(measured):
+    log(reason)
   result |= {'count': len(examples), **ensembles.steps(answers.steps)}
   app.print_result(result)
 

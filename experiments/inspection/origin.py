@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from experiments.command import provenance
 from experiments.inspection import pages
+from experiments.learning import reports
 from experiments.settings import stored
 from experiments.sweeps import names, results
 from experiments.workdir import buckets, metrics
@@ -25,12 +26,15 @@ def of_run(paths: Sequence[str], step: int) -> str:
   result = status.pop('result', {})
   rows = metrics.evaluations(os.path.join(paths[0], 'metrics.jsonl'))
   validation = rows.get(step, {})
-  test = {k: v for k, v in result.items() if isinstance(v, float)}
+  test = {k: v for k, v in result.items() if v is None or isinstance(v, float)}
   columns = [*(validation | test)]
   scores = {'validation': validation, 'test': test}
   scored = pages.table(
     ['', *columns],
-    [[split, *map(of.get, columns)] for split, of in scores.items()],
+    [
+      [split, *reports.shown(of.get(name, '') for name in columns)]
+      for split, of in scores.items()
+    ],
     caption=f'validation: in training, at step {step}, uncalibrated; test: '
     f'checkpoint of step {result.get("step", "-")}',
   )

@@ -12,6 +12,7 @@ from experiments.data.rows import Row, parted
 from experiments.inspection import charts, pages
 from experiments.inspection.charts import Point
 from experiments.inspection.pages import Html, Shaded
+from experiments.learning import reports
 from experiments.learning.reports import Report
 from experiments.learning.text_tasks import TextTask, text_of
 from experiments.training.ensembles import Answers
@@ -51,13 +52,13 @@ def sections(
     max_length: to which texts are truncated.
   """
   examples, task = loaded.splits[split], answers.task
-  notes, is_truncated = [], loaded.is_truncated.get(split)
+  measured = loaded.scores(split, task, answers.outputs)
+  notes, is_truncated = task.reasons(measured), loaded.is_truncated.get(split)
   if is_truncated is not None and is_truncated.any():
     notes.append(encoding.truncated(is_truncated, max_length, 'texts'))
   title, note = f'Results on {split}', ''.join(map(pages.paragraph, notes))
   if not isinstance(task, TextTask):
-    measured = loaded.scores(split, task, answers.outputs)
-    table = pages.table(list(measured), [list(measured.values())])
+    table = pages.table(list(measured), [reports.shown(measured.values())])
     return [pages.section(title, table + note)], []
   assert is_truncated is not None, 'texts are no stream'
   texts = _Texts(answers, task, loaded, split)
@@ -227,7 +228,10 @@ def _compared(texts: _Texts, names: Sequence[str]) -> str:
     for of_run, (name, outputs) in zip(fitted, of_all.items(), strict=True)
   }
   header = list(scores['ensemble'])
-  rows = [[name, *measured.values()] for name, measured in scores.items()]
+  rows = [
+    [name, *reports.shown(measured.values())]
+    for name, measured in scores.items()
+  ]
   table = pages.table(['run', *header], rows)
   if len(names) != 2 or labels.dtype.kind != 'i' or labels.ndim > 1:
     return table

@@ -35,6 +35,7 @@ class Classify(TextTask):
     'accuracy': max, 'macro_f1': max, 'balanced_accuracy': max, 'mcc': max,
     'auroc': max, 'loss': min,
   }  # fmt: skip
+  undefined: ClassVar = {'auroc': 'all texts are of one class'}
   labels: ClassVar[Labels | None] = Classes()
   class_weights: str = 'none'
   focal: float = 0.0

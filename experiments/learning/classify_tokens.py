@@ -37,6 +37,9 @@ class ClassifyTokens(Task):
 
   tied: bool = False
   metrics: ClassVar = {'accuracy': max, 'loss': min, 'span_f1': max}
+  undefined: ClassVar = {
+    'span_f1': 'neither labels nor predictions have a span'
+  }
   labels: ClassVar[Labels | None] = TokenLabels()
 
   def __post_init__(self):
@@ -139,7 +142,7 @@ class ClassifyTokens(Task):
     del raw
     *_, correct, counts, predicted = outputs
     measured = self.scores(outputs, examples.labels)
-    table = Table(list(measured), [list(measured.values())])
+    table = Table(list(measured), [reports.shown(measured.values())])
     has_labels = counts > 0
     if not has_labels.any():
       return Report({}, [table])

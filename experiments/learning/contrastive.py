@@ -53,6 +53,9 @@ class Contrastive(Task):
   metrics: ClassVar = {
     'mrr': max, 'recall_1': max, 'recall_10': max, 'spearman': max,
   }  # fmt: skip
+  undefined: ClassVar = dict.fromkeys(
+    ('mrr', 'recall_1', 'recall_10'), 'no two texts belong together'
+  ) | {'spearman': scores_lib.CONSTANT}
   labels: ClassVar[Labels | None] = Similarities()
   compares_texts: ClassVar = True
   similarity: Literal['cosine', 'dot'] = 'cosine'

@@ -36,6 +36,9 @@ class Regression(TextTask):
   metrics: ClassVar = {
     'rmse': min, 'mae': min, 'pearson': max, 'spearman': max, 'loss': min,
   }  # fmt: skip
+  undefined: ClassVar = dict.fromkeys(
+    ('pearson', 'spearman'), scores_lib.CONSTANT
+  )
   labels: ClassVar[Labels | None] = Numbers()
   has_probabilities: ClassVar = False
   loss: Literal['mse', 'huber'] = 'mse'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,11 @@ class Report:
       for name, part in self.values.get('calibration', {}).items()
       if isinstance(part, dict)
     }
+
+
+def shown(scores: Iterable[float | None]) -> list[float | str]:
+  """Scores as cells of a table."""
+  return ['undefined' if score is None else score for score in scores]
 
 
 def of_classes(

@@ -6,6 +6,9 @@ import itertools
 
 import numpy as np
 
+# Why `pearson` and `spearman` may be None.
+CONSTANT = 'labels or predictions are all equal, or are not all finite'
+
 
 def confusion_matrix(
   labels: np.ndarray, predictions: np.ndarray, num_classes: int

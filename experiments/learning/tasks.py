@@ -77,6 +77,7 @@ class Task:
     metrics: names that `scores` returns, with `max` or `min` as the best value;
       the first one selects the best checkpoint unless the config names one.
       `all_metrics` has those that depend on an option, too.
+    undefined: why a metric is None, by the name of one that may be.
     training_option: an option of training alone: without it, the scores are of
       the same thing, and a trained run is read. Empty: there is none.
     labels: how the labels of the texts are read; None: `targets` reads none.
@@ -98,6 +99,7 @@ class Task:
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
+  undefined: ClassVar[Mapping[str, str]] = {}
   training_option: ClassVar[str] = ''
   labels: ClassVar[Labels | None] = None
   compares_texts: ClassVar[bool] = False
@@ -188,6 +190,14 @@ class Task:
       values.sum(dtype=np.float64) for values in outputs
     )
     return self.mean_metrics(losses / max(counts, 1), correct / max(counts, 1))
+
+  def reasons(self, scores: Mapping[str, float | None]) -> list[str]:
+    """A line for each score that is undefined, and why it is."""
+    return [
+      f'{name} is undefined: {self.undefined.get(name, "it is None")}'
+      for name, value in scores.items()
+      if value is None
+    ]
 
   def mean_metrics(self, loss, accuracy) -> dict:
     """Metrics that are functions of the mean loss and the accuracy."""

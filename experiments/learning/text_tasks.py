@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.command.values import split, unquoted
 from experiments.data.batches import Batch, Examples
-from experiments.learning import calibration
+from experiments.learning import calibration, reports
 from experiments.learning.reports import Report, Table
 from experiments.learning.tasks import Targets, Task
 from selfattn.dropout import Bits
@@ -145,7 +145,7 @@ class TextTask(Task):
     measured, baseline = self.scores(outputs, labels), self.baseline(labels)
     report = self.details(outputs, examples)
     names = list(measured)
-    rows = [['model', *measured.values()]]
+    rows = [['model', *reports.shown(measured.values())]]
     if baseline:
       known = [baseline.get(name) for name in names]
       rows.append([f'always {text_of(baseline["prediction"])}', *known])

@@ -243,6 +243,9 @@ def test_of_one_class_no_auroc_is_defined():
   logits = np.random.default_rng(0).normal(size=(9, 2))
   scores = Classify().scores((np.ones(9), logits), np.ones(9, np.int32))
   assert scores['auroc'] is None
+  assert Classify().reasons(scores) == [
+    'auroc is undefined: all texts are of one class'
+  ]
 
 
 def test_equal_numbers_have_no_correlation():
