@@ -2,13 +2,15 @@
 
 A page of the reference has the modules of one package, from their docstrings,
 which mkdocstrings reads without importing them. A notebook is a page with its
-stored outputs.
+stored outputs and, where a workflow of GitHub builds the site, with a link that
+opens it in Colab.
 """
 # mkdocs need not be installed.
 # pyright: reportMissingImports=false
 
 import base64
 import json
+import os
 import pathlib
 import re
 
@@ -22,7 +24,10 @@ BESIDE = {
   'contributing.md': 'CONTRIBUTING.md',
   'changelog.md': 'CHANGELOG.md',
   'CITATION.cff': 'CITATION.cff',
-  'scripts/language_model_peer.py': 'scripts/language_model_peer.py',
+}
+LINKED = [*ROOT.glob('scripts/*_peer.py'), *ROOT.glob('findings/*.sh')]
+BESIDE |= {
+  name: name for name in (str(path.relative_to(ROOT)) for path in LINKED)
 }
 
 
@@ -52,13 +57,28 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
   """Links between docs/ and what is beside it, as links within the site."""
   del config, files
-  if page.file.src_uri.startswith('notebooks/'):
-    return markdown
+  name = page.file.src_uri
+  if name.startswith('notebooks/'):
+    return _colab(pathlib.PurePath(name).stem) + markdown
   text = re.sub(r'\]\((?:\.\./|docs/)', '](', markdown)
   text = text.replace('.ipynb)', '.md)')
   for name, source in BESIDE.items():
     text = re.sub(rf'\]\({re.escape(source)}', f']({name}', text)
   return text
+
+
+def _colab(stem: str) -> str:
+  """How to open a notebook in Colab; '' where no repository is known."""
+  # GitHub names it, so a fork has its own.
+  repository = os.environ.get('GITHUB_REPOSITORY')
+  if not repository:
+    return ''
+  place = f'{repository}/blob/main/docs/notebooks/{stem}.ipynb'
+  package = f'selfattn[train] @ git+https://github.com/{repository}'
+  return (
+    f'[Open in Colab](https://colab.research.google.com/github/{place}), and '
+    f"first run `%pip install '{package}'` in a cell of its own.\n\n"
+  )
 
 
 def _notebook(path: pathlib.Path) -> dict[str, str | bytes]:

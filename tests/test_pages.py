@@ -4,6 +4,7 @@ import ast
 import html.parser
 import importlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -114,8 +115,17 @@ class Links(html.parser.HTMLParser):
 def test_the_site_builds_and_its_links_lead_to_a_file_and_a_heading(tmp_path):
   pytest.importorskip('material', reason='needs the extra docs')
   build = [sys.executable, '-m', 'mkdocs', 'build', '--strict', '-d', tmp_path]
-  done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+  done = subprocess.run(
+    build,
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    env=os.environ | {'GITHUB_REPOSITORY': 'someone/fork'},
+  )
   assert done.returncode == 0, done.stderr
+  notebook = (tmp_path / 'notebooks/text_classifier/index.html').read_text()
+  place = 'someone/fork/blob/main/docs/notebooks/text_classifier.ipynb'
+  assert f'https://colab.research.google.com/github/{place}' in notebook
   pages = {path: Links(path) for path in tmp_path.rglob('*.html')}
   assert tmp_path / 'positions/index.html' in pages
   for path, page in pages.items():
