@@ -1,6 +1,6 @@
 """Fine-tuning of all-MiniLM-L6-v2 on the sentences of SST-2, three epochs.
 
-The recipe of configs/minilm.py. Data: see configs/sst2_sentences.py.
+The recipe of configs/fine_tuning.py. Data: see configs/sst2_sentences.py.
 Accuracy, three seeds: docs/results/minilm_sst2.json.
 
     bash scripts/run.sh experiments.train --config=configs/minilm_sst2.py \
@@ -8,12 +8,12 @@ Accuracy, three seeds: docs/results/minilm_sst2.json.
         --workdir=runs/minilm_sst2
 """
 
-from configs import default, minilm, sst2_sentences
+from configs import default, fine_tuning, sst2_sentences
 
 
 def get_config():
-  """Differences from configs/minilm.py."""
-  config = minilm.get_config(sst2_sentences)
+  """Differences from configs/fine_tuning.py."""
+  config = fine_tuning.get_config(sst2_sentences)
   # Test is the split that published fine-tunings report.
   config.data.text.validation = ()
   config.data.text.test = ('stsa.binary.dev',)

@@ -11,12 +11,12 @@ cosines with all scores. Data: see configs/stsb.py.
         --input=sentences.txt --output=vectors.npy
 """
 
-from configs import default, minilm, stsb
+from configs import default, fine_tuning, stsb
 
 
 def get_config():
-  """Differences from configs/minilm.py."""
-  config = minilm.get_config(stsb)
+  """Differences from configs/fine_tuning.py."""
+  config = fine_tuning.get_config(stsb)
   config.task = 'contrastive(positive=4)'
   config.data.text.join = 'apart'
   config.train.steps = 180

@@ -22,6 +22,7 @@ SENTENCES = ['a fine film', 'the plot , however , is dull', 'so it goes on']
 
 # Configs that read the data of another one.
 FINE_TUNED = {
+  'fine_tuning': 'small_text',
   'minilm': 'trec',
   'minilm_sst2': 'sst2_sentences',
   'minilm_mr': 'mr',
@@ -104,6 +105,7 @@ CLASSES = {
   'stsb': 1,
   'minilm_stsb': 0,
   'mqar': 32,
+  'passkey': 32,
 }
 # Generated data of the same kind, and less of it.
 SMALL = {
@@ -112,6 +114,7 @@ SMALL = {
   'stream': 'stories(train=40, validation=10, test=10)',
   'algorithmic': 'algorithmic(train=100, validation=20, test=20)',
   'mqar': 'mqar(vocab_size=64, train=400, validation=20, test=10)',
+  'passkey': 'passkey(vocab_size=64, train=400, validation=20, test=10)',
 }
 
 
@@ -123,7 +126,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
   if config.data.source == 'text':
     config.data.dir = str(tmp_path)
     write_files(path.stem, tmp_path)
-    if path.stem == 'small_text':
+    if path.stem in ('small_text', 'fine_tuning'):
       config.data.test_fraction = 0.1
   else:
     config.data.source = SMALL[config.data.source.partition('(')[0]]
