@@ -144,7 +144,8 @@ def _label_cells(answer) -> tuple[str, str]:
     # A class for each word, a vector, or a number.
     if isinstance(label, list | np.ndarray):
       return ' '.join('_' if part is None else str(part) for part in label), ''
-    return f'{label:.6g}', ''
+    # Rounded to what float32 holds: six digits would make large ones equal.
+    return str(label), ''
   labels = label if isinstance(label, list) else [label]
   shown = (f'{probabilities[label]:.4f}' for label in labels)
   return ', '.join(labels) or '(none)', ', '.join(shown)

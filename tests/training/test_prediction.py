@@ -8,6 +8,8 @@ import pytest
 from experiments import predict
 from experiments.command.errors import UserError
 from experiments.data import loading
+from experiments.training import answers
+from experiments.training.prediction import Prediction
 
 WORDS = ['the', 'plot', 'was', 'dull', 'but', 'cast', 'fine', 'zzz']
 
@@ -111,3 +113,12 @@ def test_eight_devices_predict_as_one(run, classify, eight_devices):
   wanted = [each.probabilities for each in classify(texts)]
   for found, each in zip(json.loads(printed), wanted, strict=True):
     assert found == near(each)
+
+
+def test_a_large_number_is_printed_to_the_digits_that_it_has(capsys):
+  show = answers.printed(as_json=False)
+  numbers = [100_000_001.5, 100_000_002.0, -0.25]
+  rows = [{'text': 'a'}] * 3
+  show(rows, [Prediction(number, None, False) for number in numbers])
+  lines = capsys.readouterr().out.splitlines()
+  assert [float(line.split('\t')[0]) for line in lines] == numbers
