@@ -21,10 +21,11 @@ import numpy as np
 
 from experiments.command.errors import UserError
 
-# A list, tuple or set of strings as programs print it, and one of numbers or
-# of nothing, which may be a class.
+# A list, tuple or set of strings as programs print it; a list of numbers, which
+# may be a class; and one of several as NumPy prints it, which is none.
 _STRINGS = re.compile(r'[\[({]\s*([\'"]).*\1,?\s*[\])}]', re.DOTALL)
 _NUMBERS = re.compile(r'\[[-+.,\s\d]*\]')
+_OF_NUMPY = re.compile(r'\[\s*[-+.\d]+(?:\s+[-+.\d]+)+\s*\]')
 # The value of config.data.text.label_separator for such lists, and their items:
 # strings, and numbers; of NumPy, with spaces alone between them.
 PRINTED = '[]'
@@ -236,7 +237,8 @@ class Listed(str):
 
 def check_is_no_list(text: str, has_separator: bool) -> None:
   """ValueError for a list that a program has printed into a string."""
-  if _STRINGS.fullmatch(text) or (has_separator and _NUMBERS.fullmatch(text)):
+  is_list = _STRINGS.fullmatch(text) or _OF_NUMPY.fullmatch(text)
+  if is_list or (has_separator and _NUMBERS.fullmatch(text)):
     raise ValueError(
       f'the label {text!r:.200} is a list as programs print it; '
       f'config.data.text.label_separator = {PRINTED!r} reads it'
