@@ -21,6 +21,8 @@ SCHEMES = ('gs://',)
 # Orbax takes [ for a pattern and a backslash for a slash: checkpoints land
 # elsewhere. The rest are patterns or ends of addresses to fsspec.
 _REFUSED = {False: '[\\', True: '[\\*?#\r\n'}
+# What Orbax takes for a part of an address in a local path.
+_OF_ADDRESSES = re.compile(r'gs:/|^/(?:gs|s3|az|hf)/')
 # Folders that stay in the bucket, and files that stay local.
 _REMOTE, _LOCAL = {'checkpoints', 'corrupt'}, {'lock'}
 # A staged folder, and the file beside it that holds the address of the bucket.
@@ -73,9 +75,12 @@ def staged(
 
 def _check_letters(path: str, name: str) -> None:
   """UserError for a path, or an address, that cannot hold checkpoints."""
-  refused = _REFUSED[path.startswith(SCHEMES)]
+  is_address = path.startswith(SCHEMES)
+  refused = _REFUSED[is_address]
   # Bytes that are no UTF-8 are halves of surrogate pairs.
   found = [c for c in path if c in refused or '\ud800' <= c < '\ue000']
+  if not is_address:
+    found += _OF_ADDRESSES.findall(f'{path}/')
   if found:
     raise UserError(
       f'{name}={path!a} has a {found[0]!a:.9} in its path, in which no '
