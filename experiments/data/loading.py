@@ -21,7 +21,7 @@ from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.contract import Dataset
 from experiments.data.data_settings import DataSettings
-from experiments.data.labels import CLASSES, LabelFacts, Labels
+from experiments.data.labels import CLASSES, Classes, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
 from experiments.data.selection import read_facts
 from experiments.data.store import (
@@ -216,7 +216,7 @@ def load_file(
   }
   rows, key, store = _read(source, directory, 0, files)
   reader, known = labels or Labels(), LabelFacts.of(read_facts(workdir))
-  _, is_known = reader.values(rows.names, known.names)
+  values, is_known = reader.values(rows.names, known.names)
   chosen, problems = selection.known(
     rows,
     np.arange(len(rows)),
@@ -237,6 +237,9 @@ def load_file(
   )
   if not source.is_stream:
     problems += selection.problems(rows, splits)
+  if isinstance(reader, Classes):
+    of_test = {'test': values[rows.labels[chosen]]}
+    problems += selection.missing(of_test, [*known.names])
   parts = Tokenised(rows, arrays, splits, tokenizer, num_apart)
   _warn([*rows.warnings, *problems], parts)
   return _data(parts, settings, reader, known, {})

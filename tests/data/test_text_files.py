@@ -5,6 +5,7 @@ import pytest
 from experiments.command import modules
 from experiments.command.errors import UserError
 from experiments.data import loading, readers
+from experiments.data.labels import CLASSES
 from experiments.data.text_files import Text
 from experiments.settings.settings import from_config
 
@@ -279,6 +280,26 @@ def test_another_file_is_named_as_those_of_a_run_without_labels(
     (run / file).write_text(content)
   loaded = loading.load_file(settings, str(run), name, {}, None)
   assert len(loaded.splits['test']) == len(loaded.rows)
+
+
+def test_another_file_says_which_classes_it_lacks(
+  small_config, tmp_path, capsys
+):
+  """Its AUROC, of classes that all texts have or none has, is null."""
+  lines = [f'good\tfine {n}\nbad\tdull {n}\n' for n in range(9)]
+  (tmp_path / 'train.tsv').write_text(''.join(['label\ttext\n', *lines]))
+  (tmp_path / 'new.tsv').write_text('label\ttext\ngood\tfine\n')
+  data, run = small_config.data, tmp_path / 'run'
+  data.source, data.dir, data.test_fraction = 'text', str(tmp_path), 0.2
+  settings = from_config(small_config).data
+  run.mkdir()
+  for file, content in loading.load(settings, '').files.items():
+    (run / file).write_text(content)
+  capsys.readouterr()
+  new = str(tmp_path / 'new.tsv')
+  loading.load_file(settings, str(run), new, {}, CLASSES)
+  said = "classes without test texts: 1 of 2 ('bad')"
+  assert said in capsys.readouterr().err
 
 
 def test_a_task_without_labels_needs_none(small_config, tmp_path):
