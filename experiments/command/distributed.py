@@ -87,7 +87,7 @@ def find(
 
 
 def _has_several(environ: Mapping[str, str]) -> bool:
-  """Whether this is a task of `srun`, or a host of a TPU slice, of several."""
+  """Whether this is a task of `srun`, or a host of TPU slices, of several."""
   tasks = environ.get('SLURM_STEP_NUM_TASKS', '1')
   if not tasks.isdecimal():
     raise UserError(
@@ -95,9 +95,11 @@ def _has_several(environ: Mapping[str, str]) -> bool:
       'it, or give --distributed=off'
     )
   hosts = environ.get('TPU_WORKER_HOSTNAMES', '').split(',')
+  slices = environ.get('MEGASCALE_NUM_SLICES', '1')
   # The one task of several that has a terminal is a shell for a person.
   is_interactive = sys.stdin is not None and sys.stdin.isatty()
-  return (int(tasks) > 1 and not is_interactive) or len(hosts) > 1
+  is_task = int(tasks) > 1 and not is_interactive
+  return is_task or len(hosts) > 1 or slices not in ('', '1')
 
 
 def join(

@@ -50,6 +50,9 @@ def flags(**changed):
     ({}, SLURM | {'SLURM_STEP_NUM_TASKS': '1'}, None),
     ({}, {'TPU_WORKER_HOSTNAMES': 'x.y,z.y', 'TPU_WORKER_ID': '1'}, {}),
     ({}, {'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_WORKER_ID': '0'}, None),
+    # One host of each slice.
+    ({}, {'MEGASCALE_NUM_SLICES': '2', 'TPU_WORKER_HOSTNAMES': 'x.y'}, {}),
+    ({}, {'MEGASCALE_NUM_SLICES': '1', 'TPU_WORKER_HOSTNAMES': 'x.y'}, None),
     # Kaggle and Colab.
     ({}, {'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_NAME': 'local'}, None),
     (ALL, SLURM, ALL),
