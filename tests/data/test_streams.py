@@ -69,6 +69,21 @@ def test_splits_are_the_stream_one_after_another(tmp_path, vocabulary):
   np.testing.assert_allclose(sizes / sizes.sum(), [0.49, 0.21, 0.3], atol=0.02)
 
 
+def test_splits_of_the_end_of_a_stream_say_in_which_files_they_are(
+  tmp_path, capsys
+):
+  names = ('a.jsonl', 'b.jsonl', 'c.jsonl')
+  for name in names:
+    write(tmp_path, TEXTS * 50, name)
+  for _ in range(2):  # Also where the stream is in the cache.
+    load(make_config(tmp_path, **{'data.text.train': names}))
+    said = capsys.readouterr().err
+    assert 'test is the end of the stream, in 1 of 3 files of train' in said
+    assert 'validation is the end of the stream, in 2 of 3 files' in said
+  load(make_config(tmp_path, **{'data.text.train': names[:1]}))
+  assert 'end of the stream' not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize('size', [1, 13, 14, 40])
 def test_the_first_bytes_of_a_split(tmp_path, size):
   write(tmp_path)
