@@ -9,6 +9,7 @@ from __future__ import annotations
 import flax.linen as nn
 import jax.numpy as jnp
 
+from selfattn.arrays import placed
 from selfattn.attention import OUTPUT_GATES, Attention
 from selfattn.backends import BACKENDS
 from selfattn.baselines import (
@@ -222,17 +223,18 @@ class AttentionEncoder(Stack):
       **fields,
     )
 
-  def _value_residual(self, shape_BLD):
+  def _value_residual(self, x_BLD):
     if not self.value_residual:
-      return super()._value_residual(shape_BLD)
+      return super()._value_residual(x_BLD)
     later_N2 = self.param(
       'value_residual',
       nn.initializers.constant(0.5, jnp.float32),
       (self.num_layers - 1, 2),
     )
-    B, L, D = shape_BLD
+    B, L, D = x_BLD.shape
     heads = self.num_kv_heads or self.num_heads
     zeros = jnp.zeros((B, L, heads, self._head_dim(D)), self.dtype)
+    zeros = placed(zeros, x_BLD.sum(axis=-1)[..., None, None])
     first_12 = jnp.array([[0.0, 1.0]], jnp.float32)
     return jnp.concatenate([first_12, later_N2]), zeros
 

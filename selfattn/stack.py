@@ -196,7 +196,7 @@ class Stack(Encoder):
       to_vectors = nn.Dense(self.embed_dim, dtype=self.dtype, name='in')
       x_BLD = to_vectors(x_BLD)
 
-    weights_N2, first_BLGK = self._value_residual(x_BLD.shape)
+    weights_N2, first_BLGK = self._value_residual(x_BLD)
     of_all = OfAllLayers(
       tokens, position_params, weights_N2, dropout, attention_dropout
     )
@@ -371,9 +371,9 @@ class Stack(Encoder):
     tokens, _ = continued(self, tokens, length, cache_len)
     return tokens
 
-  def _value_residual(self, shape_BLD):
+  def _value_residual(self, x_BLD):
     """Weights and zeros for the first layer's values; see blocks.Block."""
-    del shape_BLD
+    del x_BLD
     return None, None
 
 

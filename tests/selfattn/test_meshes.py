@@ -19,17 +19,20 @@ mesh = jax.make_mesh((2,), ('rows',), (kind,), devices=jax.devices()[:2])
 rows = PartitionSpec('rows')
 x = jax.random.normal(jax.random.key(0), (2, 5, 8))
 mask = jnp.arange(5)[None] < jnp.array([[5], [3]])
-sizes = {'num_layers': 1, 'num_heads': 2, 'mlp_dim': 8, 'dtype': jnp.float32}
+sizes = {'num_heads': 2, 'mlp_dim': 8, 'dtype': jnp.float32}
 
 
-def encoder(name, position='none', normaliser='softmax', causal=True):
+def encoder(
+  name, position='none', normaliser='softmax', causal=True, num_layers=1
+):
   if name in ('rnn', 'cnn'):
     bidirectional = {'bidirectional': not causal} if name == 'rnn' else {}
     return ENCODERS[name](num_layers=1, dtype=jnp.float32, **bidirectional)
   more = {'position': make({position: {}}, 8, 2, causal), 'causal': causal}
   if name == 'attention':
     more['normaliser'] = NORMALISERS[normaliser](2, head_dim=4)
-  return ENCODERS[name](**sizes, **more)
+    more['value_residual'] = num_layers > 1
+  return ENCODERS[name](num_layers=num_layers, **sizes, **more)
 
 
 def check(*choice):
@@ -64,6 +67,7 @@ for choice in (
   *(('attention', 'none', name) for name in NORMALISERS if name != 'cope'),
   ('attention', 'recurrent'), ('attention', 'wall'), ('attention', 'path'),
   ('attention', 'rotary'), ('attention', 'selective'),
+  ('attention', 'rotary', 'softmax', True, 2),
   ('linear_attention', 'rotary'), ('rnn',), ('cnn',),
 ):
   try:
