@@ -6,7 +6,7 @@ Or a head on each token in place of the pool and the head of a text.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import flax.linen as nn
 import jax
@@ -156,13 +156,19 @@ class TextClassifier(nn.Module):
         tokens_BL, ((0, 0), (1, 0)), constant_values=self.vocab_size + 1
       )
     inner = None if dropout is None else dropout.at(0)
-    tokens = self.sampling.tokens(padding_mask_BL, position_stream)
+
+    def sampled(padding_mask_BL) -> Tokens:
+      return self.sampling.tokens(padding_mask_BL, position_stream)
+
     if has_cache:
+      tokens = sampled(padding_mask_BL)
       if positions_BL is None:
         self._check_cache(tokens)
       tokens = self._continued(tokens, num_added)
-    elif tokens.positions is None and not is_right_padded:
-      tokens = _from_first_token(tokens, num_added)
+    elif is_right_padded:
+      tokens = sampled(padding_mask_BL)
+    else:
+      tokens = _from_first_token(sampled, padding_mask_BL, num_added)
     if positions_BL is not None:
       tokens = tokens.replace(positions=positions_BL, is_consecutive=None)
     is_second_BL = None
@@ -180,7 +186,7 @@ class TextClassifier(nn.Module):
         type_BL = jnp.zeros_like(tokens_BL)
       x_BLD += types(jnp.asarray(type_BL, jnp.int32))
     if self.restarts and is_second_BL is not None:
-      first_B1 = num_added + _num_before(tokens, num_added)
+      first_B1 = num_added + _num_before(padding_mask_BL, num_added)
       tokens = _restarted(tokens, is_second_BL, first_B1)
     x_BLD = self.encoder(
       x_BLD.astype(self.dtype),
@@ -248,34 +254,54 @@ class TextClassifier(nn.Module):
       )
 
 
-def _num_before(tokens: Tokens, num_added: int) -> jax.Array:
+def _num_before(padding_mask_BL, num_added: int) -> jax.Array:
   """Columns of padding before the first token of each row, (B, 1).
 
   Args:
     num_added: columns of [CLS], which stands before them.
   """
-  mask_BL = jnp.asarray(tokens.padding_mask)[:, num_added:]
+  mask_BL = jnp.asarray(padding_mask_BL)[:, num_added:]
   return jnp.argmax(mask_BL, axis=1)[:, None]
 
 
-def _from_first_token(tokens: Tokens, num_added: int) -> Tokens:
+def _from_first_token(
+  sampled: Callable[[jax.Array], Tokens], padding_mask_BL, num_added: int
+) -> Tokens:
   """Tokens whose positions begin at the first one of each row.
 
   Where padding is known to begin no row, nothing is traced.
 
   Args:
+    sampled: Tokens of a sampling, from a padding mask.
     num_added: columns of [CLS], whose positions are those before the first.
   """
-  mask_BL = jnp.asarray(tokens.padding_mask)
+  mask_BL = jnp.asarray(padding_mask_BL)
   begins = mask_BL[:, num_added : num_added + 1]
   if not isinstance(begins, core.Tracer) and np.asarray(begins).all():
-    return tokens
-  column_1L = jnp.arange(mask_BL.shape[1])[None]
-  before_B1 = _num_before(tokens, num_added)
-  index_BL = jnp.where(column_1L < num_added, column_1L, column_1L - before_B1)
+    return sampled(padding_mask_BL)
+  length = mask_BL.shape[1]
+  column_1L = jnp.arange(length)[None]
+  before_B1 = _num_before(mask_BL, num_added)
+  is_added_1L = column_1L < num_added
+  index_BL = jnp.where(is_added_1L, column_1L, column_1L - before_B1)
+  # Sampled as if the padding before a row stood after it.
+  column_BL = jnp.where(is_added_1L, column_1L, column_1L + before_B1)
+  moved_BL = jnp.take_along_axis(
+    mask_BL, jnp.minimum(column_BL, length - 1), axis=1
+  )
+  tokens = sampled(moved_BL & (column_BL < length))
+  positions_BL, is_consecutive = tokens.positions, tokens.is_consecutive
+  if positions_BL is None:
+    positions_BL, is_consecutive = index_BL, True
+  else:
+    positions_BL = jnp.broadcast_to(positions_BL, mask_BL.shape)
+    positions_BL = jnp.take_along_axis(
+      positions_BL, jnp.maximum(index_BL, 0), axis=1
+    )
+  tokens = tokens.replace(padding_mask=padding_mask_BL, positions=positions_BL)
   if not num_added:
-    return tokens.replace(positions=index_BL, is_consecutive=True)
-  return tokens.replace(positions=index_BL, index=index_BL, is_consecutive=None)
+    return tokens.replace(is_consecutive=is_consecutive)
+  return tokens.replace(index=index_BL, is_consecutive=None)
 
 
 def _is_second(tokens_BL, separator: int) -> jax.Array:

@@ -220,3 +220,40 @@ def test_padding_before_a_pair_moves_no_position(name, restarts, pool):
   variables = classifier.init(jax.random.key(0), rows, mask)
   right, left = classifier.apply(variables, rows, mask)
   np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+@pytest.mark.parametrize('pool', ['mean', 'cls'])
+@pytest.mark.parametrize('restarts', [False, True])
+@pytest.mark.parametrize(
+  'sampling', [Augmented(), Randomised(max_position=50), RandomOffset()]
+)
+def test_padding_before_a_pair_moves_no_sampled_position(
+  sampling, restarts, pool
+):
+  encoder = AttentionEncoder(
+    num_layers=1,
+    num_heads=1,
+    mlp_dim=8,
+    position=positions.make({'sinusoidal': {}}, 8, 1, False),
+    dtype=jnp.float32,
+    parent=None,
+  )
+  classifier = TextClassifier(
+    10,
+    3,
+    8,
+    encoder,
+    pool=POOLS[pool](parent=None),
+    sampling=sampling,
+    separator=9,
+    restarts=restarts,
+    embed_init_std=1.0,
+  )
+  pair, padding = [3, 4, 9, 5, 6, 9], [0, 0, 0]
+  right, left = np.array([pair + padding]), np.array([padding + pair])
+  params = draw(classifier.init, jax.random.key(0), right, right > 0)
+  found = [
+    classifier.apply(params, ids, ids > 0, position_stream=stream(1))
+    for ids in (right, left)
+  ]
+  np.testing.assert_allclose(*found, atol=1e-5)
