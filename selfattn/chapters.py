@@ -182,13 +182,16 @@ class PositionalEncoding(nn.Module):
     """X (B, L, num_hiddens) plus P, whose first row is position `offset`.
 
     Raises:
-      ValueError: offset + L exceeds max_len. If offset is traced, rows beyond
-        it are NaN instead.
+      ValueError: offset + L exceeds max_len. If offset is traced, or L is not
+        known, rows beyond it are NaN instead.
     """
     if X.shape[-1] != self.num_hiddens:
       raise ValueError(f'width {X.shape[-1]} is not {self.num_hiddens = }')
-    positions = np.arange(X.shape[1])[None]
-    is_traced = isinstance(offset, core.Tracer)
+    length = X.shape[1]
+    # A symbolic length, as of jax.export, is not known while tracing.
+    is_traced = isinstance(offset, core.Tracer) or not isinstance(length, int)
+    array = jnp if is_traced else np
+    positions = array.arange(length)[None]
     positions = positions + (offset if is_traced else int(offset))
     check_positions(positions, self.max_len)
     method = Sinusoidal(self.num_hiddens, 1, False)

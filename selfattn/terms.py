@@ -34,8 +34,12 @@ class Terms:
     """
     self._position, self._params = position, params
     self._k_BMGK, self._key, self._num_rows = k_BMGK, key, num_rows
-    self._from_0 = query is key and query.has_consecutive_positions()
     M = k_BMGK.shape[1]
+    # A symbolic length, as of jax.export, has no known distances.
+    is_known = isinstance(M, int)
+    self._from_0 = (
+      is_known and query is key and query.has_consecutive_positions()
+    )
     self._by_distance = {}
     if self._from_0:
       self._key_from_0 = key.replace(positions=np.arange(M)[None])

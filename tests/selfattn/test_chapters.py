@@ -2,6 +2,7 @@
 
 import flax.linen as nn
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -241,6 +242,19 @@ def test_parameters_of_the_classifier():
   params = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens == 1)
   assert count(params) == 2_560_000 + 263_168 + 1_024 + 525_568 + 514
   assert count(params) == 3_350_274
+
+
+def test_positions_are_added_to_texts_of_any_length_in_an_export():
+  """NaN beyond the last row, since the length is not known."""
+  module = d2l.PositionalEncoding(4, 0.0, max_len=5)
+  outputs = jax.jit(lambda x: module.apply({}, x))
+  (length,) = jax.export.symbolic_shape('length')
+  shape = jax.ShapeDtypeStruct((2, length, 4), jnp.float32)
+  exported = jax.export.export(outputs)(shape)
+  found = exported.call(X := normal(0, (2, 5, 4)))
+  np.testing.assert_allclose(found, outputs(X), atol=1e-6)
+  is_number = np.isfinite(exported.call(jnp.ones((2, 7, 4)))).all(axis=(0, 2))
+  np.testing.assert_array_equal(is_number, np.arange(7) < 5)
 
 
 def test_parameters_of_the_rnn_and_of_self_attention():

@@ -1,6 +1,7 @@
 """Sampled position ids, and positions that are counted."""
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -257,3 +258,25 @@ def test_padding_before_a_pair_moves_no_sampled_position(
     for ids in (right, left)
   ]
   np.testing.assert_allclose(*found, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', ['sinusoidal', 'alibi'])
+def test_texts_with_padding_before_them_are_exported_at_any_length(name):
+  encoder = AttentionEncoder(
+    num_layers=1,
+    num_heads=2,
+    mlp_dim=8,
+    position=positions.make({name: {}}, 8, 2, False),
+    dtype=jnp.float32,
+    parent=None,
+  )
+  classifier = TextClassifier(10, 3, 8, encoder)
+  ids = np.array([[0, 0, 5, 3, 7]])
+  params = draw(classifier.init, jax.random.key(0), ids, ids > 0)
+  outputs = jax.jit(lambda ids, mask: classifier.apply(params, ids, mask))
+  sizes = jax.export.symbolic_shape('batch, length')
+  exported = jax.export.export(outputs)(
+    jax.ShapeDtypeStruct(sizes, ids.dtype), jax.ShapeDtypeStruct(sizes, bool)
+  )
+  found = exported.call(ids, ids > 0)
+  np.testing.assert_allclose(found, outputs(ids, ids > 0), atol=1e-5)
