@@ -74,7 +74,8 @@ def cached(
   """All keys and values so far, these included, and their Tokens.
 
   Raises:
-    ValueError: Tokens have ids, or a state, in some calls and not in others.
+    ValueError: Tokens have ids, or a state, in some calls and not in others, or
+      the cache is of another length or batch.
   """
   B, L = k_BMGK.shape[:2]
   padding_mask = (
@@ -103,9 +104,11 @@ def cached(
       lambda x: jnp.broadcast_to(x, (B, *jnp.shape(x)[1:])), tree
     )
     kept = module.variable('cache', name, _zeros, rows, cache_len)
-    size = jax.tree.leaves(kept.value)[0].shape[1]
+    count, size = jax.tree.leaves(kept.value)[0].shape[:2]
     if size != cache_len:
       raise ValueError(f'cache_len = {cache_len}, and the cache holds {size}')
+    if count != B:
+      raise ValueError(f'{B} rows, and the cache holds {count}')
     kept.value = new[name] = jax.tree.map(
       lambda old, x: _written(old, x, begin), kept.value, rows
     )

@@ -273,6 +273,18 @@ def test_what_a_cache_cannot_do_is_refused():
   assert POSITIONS['none'](D, H, True).supports_cache
 
 
+def test_a_cache_keeps_the_rows_of_its_first_call():
+  x, layer = normal(0, (2, 3, 8)), Attention(8, 2, causal=True)
+  variables = layer.init(jax.random.key(1), x)
+
+  def call(state, x):
+    more = {'cache_len': 6, 'mutable': ['cache']}
+    return layer.apply(variables | state, x, **more)[1]
+
+  with pytest.raises(ValueError, match='2 rows, and the cache holds 1'):
+    call(call({}, x[:1]), x)
+
+
 @pytest.mark.parametrize('name', ['learned', 'sinusoidal', 'rotary', 'alibi'])
 def test_positions_of_all_calls_begin_at_the_first_token_of_a_row(name):
   made = encoder(name).clone(parent=None)
