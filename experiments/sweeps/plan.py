@@ -229,13 +229,14 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
 
 
 def check_unchanged(specs: list[Spec]) -> None:
-  """UserError for a trial that has begun on other data than there is now."""
+  """UserError for a trial that began with other files than there are now."""
   begun: dict[str, list[Spec]] = {}
   for spec in specs:
     if os.path.exists(os.path.join(spec.path, 'data.json')):
       settings = spec.settings
       key = repr((settings.data, settings.task.entry.labels))
       begun.setdefault(key, []).append(spec)
+      sources.check_unchanged(settings, spec.path)
   for first, *others in begun.values():
     workdirs = [spec.path for spec in (first, *others)]
     labels = first.settings.task.entry.labels

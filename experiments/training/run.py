@@ -67,10 +67,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
         _check_may_go_on(path, steps_before, status)
       if status.get('status') == 'DONE' and steps_before is None:
         log(f'{path} is done after {status["step"]} steps')
-        labels = settings.task.entry.labels
-        processes.together(
-          lambda: loading.check_unchanged(settings.data, [path], labels)
-        )
+        processes.together(lambda: _check_unchanged(settings, path))
         # The current path, if the folder has moved.
         now = buckets.origin(os.path.abspath(path))
         return status['result'] | {'workdir': now}
@@ -92,6 +89,13 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     (result,) = run_group(runs, loaded, program, signals)
     assert result is not None, 'a run alone ends with a result or an error'
     return result
+
+
+def _check_unchanged(settings: Settings, path: str) -> None:
+  """UserError if the result of a run is of other files than there are now."""
+  labels = settings.task.entry.labels
+  loading.check_unchanged(settings.data, [path], labels)
+  sources.check_unchanged(settings, path)
 
 
 def _check_start(
@@ -194,6 +198,8 @@ def run_group(
       files = {'config.json': stored.as_text(config)}
       files |= stored.modules_of([settings]) | loaded.files
       files |= published_exports.files(settings, path)
+      if workdir_lib.is_new(path):
+        files |= sources.begun_with(settings)
       workdir = workdir_lib.open_workdir(
         path, files, settings.identity(), processes.is_first(), len(runs)
       )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ import numpy as np
 
 from experiments.command.errors import UserError, at
 from experiments.command.log import log
-from experiments.data import encoding, loading
+from experiments.data import encoding, loading, store
 from experiments.data.vectors import Vectors
 from experiments.data.vocabularies import (
   UNK,
@@ -33,6 +34,10 @@ from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import leaves
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
+# In a workdir: digests of what the run began with.
+_FILE = 'begun_with.json'
+# Ends of names of files that a published model is read from.
+_PUBLISHED = ('.json', '.safetensors')
 # If the same files were split in another way, the first run may have trained
 # on test texts of the second.
 _FILES = ('data.source', 'data.text.train')
@@ -148,6 +153,58 @@ def _are_same_files(there: dict, here: dict) -> bool:
   if all(map(os.path.isdir, folders)) and not os.path.samefile(*folders):
     return False
   return all(there[key] == here[key] for key in _FILES)
+
+
+def digests(settings: Settings) -> dict[str, str | None]:
+  """Digests of the files that a new run begins with, by key of its config.
+
+  None of those that are gone, or not in a local folder.
+  """
+  found: dict[str, str | None] = {}
+  if file := settings.model.embeddings.make().file:
+    found['model.embeddings'] = _digest([file])
+  if folder := settings.model.pretrained:
+    pattern = os.path.join(glob.escape(folder), '*')
+    files = [p for p in sorted(glob.glob(pattern)) if p.endswith(_PUBLISHED)]
+    found['model.pretrained'] = _digest(files)
+  if settings.train.init_from:
+    found['train.init_from'] = None
+    with contextlib.suppress(UserError), opened(settings) as run:
+      # Another training has other scores, in all their digits.
+      found['train.init_from'] = _digest([os.path.join(run, 'metrics.jsonl')])
+  return found
+
+
+def _digest(files: Sequence[str]) -> str | None:
+  """One digest of the contents of files; None if one is gone, or all are."""
+  try:
+    return ' '.join(map(store.digest, files)) or None
+  except OSError:
+    return None
+
+
+def begun_with(settings: Settings) -> dict[str, str]:
+  """The file of the workdir that says what a new run begins with, if any."""
+  begins = digests(settings)
+  return {_FILE: json.dumps(begins, indent=2)} if begins else {}
+
+
+def check_unchanged(settings: Settings, workdir: str) -> None:
+  """UserError for a run that began with other files than there are now.
+
+  Says if they are gone. A run that has not begun is not compared.
+  """
+  then = workdir_lib.read_json(workdir, _FILE, {})
+  for key, now in digests(settings).items() if then else ():
+    value = settings.flat()[key]
+    if now is None:
+      log(f'WARNING: nobody knows whether config.{key} = {value} has changed')
+    elif then.get(key) not in (None, now):
+      raise UserError(
+        f'config.{key} = {value} has changed since {workdir} was created: it '
+        'names the same files, with other contents; restore them, or choose '
+        'another --workdir'
+      )
 
 
 def first_params(

@@ -4,6 +4,7 @@ config.json      the complete resolved config
 modules.json     files and digests of modules of one's own
 env.json         versions, devices and commit of each attempt
 data.json        labels, counts and fingerprint of the data
+begun_with.json  digests of the vectors, the run or the model that it began with
 tokenizer.json   the vocabulary
 log-P.txt        log of process P
 metrics.jsonl    one JSON object per line, steps strictly increasing

@@ -68,7 +68,14 @@ def test_words_have_their_vectors_and_the_rest_is_drawn_and_all_is_frozen(
   np.testing.assert_allclose(last, expected, rtol=1e-6)
   err = capfd.readouterr().err
   assert f'has 2 of the {len(ids) - 2} words of the vocabulary' in err
+  changed = file.read_text().replace('3.5', '3.25')
+  before = file.rename(tmp_path / 'before')
+  file.write_text(changed)
+  with pytest.raises(UserError, match=r'model\.embeddings = .* has changed'):
+    run_lib.run(config, str(path), Signals())
   # A run that is done does not need the file.
+  before.replace(file)
+  assert run_lib.run(config, str(path), Signals())['split'] == 'test'
   file.unlink()
   assert predict.load(str(path))(['the plot'])[0].label
   assert run_lib.run(config, str(path), Signals())['split'] == 'test'
