@@ -1,9 +1,9 @@
 """Hooks of mkdocs.yml: pages beside docs/, notebooks, and an API reference.
 
-A page of the reference has the modules of one package, from their docstrings,
-which mkdocstrings reads without importing them. A notebook is a page with its
-stored outputs and, where a workflow of GitHub builds the site, with a link that
-opens it in Colab.
+A page of the reference has the public names of a package, the package and its
+modules, from docstrings, which mkdocstrings reads without importing them. A
+notebook is a page with its stored outputs and, where a workflow of GitHub
+builds the site, with a link that opens it in Colab.
 """
 # mkdocs need not be installed.
 # pyright: reportMissingImports=false
@@ -13,10 +13,14 @@ import json
 import os
 import pathlib
 import re
+import sys
 
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).parent.parent
+sys.path.append(str(ROOT / 'scripts'))
+import public_names  # noqa: E402
+
 PACKAGES = ('selfattn', 'experiments')
 # Pages beside docs/, and files that pages link to, by their names on the site.
 BESIDE = {
@@ -46,6 +50,7 @@ def on_files(files, config):
   }
   for name, modules in _packages().items():
     body = '\n\n'.join(f'::: {module}' for module in modules)
+    body = _with_public_names(name, body)
     pages[f'api/{name}.md'] = f'# {name}\n\n{body}\n'
   for path in sorted((ROOT / 'docs/notebooks').glob('*.ipynb')):
     pages |= _notebook(path)
@@ -100,12 +105,31 @@ def _notebook(path: pathlib.Path) -> dict[str, str | bytes]:
   return {f'notebooks/{path.stem}.md': '\n\n'.join(text)} | figures
 
 
+def _with_public_names(package: str, body: str) -> str:
+  """The body of a page after a table of the names that the package exports.
+
+  The package shows those that it defines, and its modules the others.
+  """
+  if package not in public_names.MODULES:
+    return body
+  table, own = ['| public name | what it is |', '|---|---|'], []
+  for path, text in public_names.docstrings(package).items():
+    module, _, name = path.rpartition('.')
+    what = text.partition('\n')[0]
+    table.append(f'| [`{name}`][{path}] | {what} |')
+    own += [name] * (module == package)
+  options = f'    options:\n      members: {own or "false"}\n'
+  body = body.removeprefix(f'::: {package}\n')
+  return '\n'.join([*table, '', f'::: {package}', options, body])
+
+
 def _packages() -> dict[str, list[str]]:
-  """Names of modules by name of their package."""
+  """Names of a package and of its modules, by name of the package."""
   packages = {}
   for top in PACKAGES:
     for path in sorted((ROOT / top).rglob('*.py')):
-      parts = path.relative_to(ROOT).with_suffix('').parts
-      if parts[-1] != '__init__':
-        packages.setdefault('.'.join(parts[:-1]), []).append('.'.join(parts))
+      *parents, name = path.relative_to(ROOT).with_suffix('').parts
+      package = '.'.join(parents)
+      module = package if name == '__init__' else f'{package}.{name}'
+      packages.setdefault(package, []).append(module)
   return packages

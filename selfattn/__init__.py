@@ -6,6 +6,12 @@ F width of the feed-forward layer, V vocabulary, C classes, G KV heads,
 N rows of a table, such as one of distances, P width of a pooled text,
 S width of a hidden layer of a head or a pool, T tokens near each one,
 R channels that are rotated. A digit is the size of its axis.
+
+Examples of this package begin with
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import selfattn
 """
 
 from selfattn.attention import Attention

@@ -77,6 +77,16 @@ class Attention(nn.Module):
       are not `per_layer`, and sows their `P`. Without one, such a method is
       refused.
     dtype: of the computation; parameters stay float32.
+
+  Examples:
+    >>> x_BLD = jnp.ones((2, 5, 12))
+    >>> layer = selfattn.Attention(embed_dim=12, num_heads=3)
+    >>> variables = layer.init(jax.random.key(0), x_BLD)
+    >>> output_BLD, weights_BHLM = layer.apply(
+    ...   variables, x_BLD, return_weights=True
+    ... )
+    >>> output_BLD.shape, weights_BHLM.shape
+    ((2, 5, 12), (2, 3, 5, 5))
   """
 
   embed_dim: int

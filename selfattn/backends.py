@@ -119,6 +119,15 @@ def attend(
     ValueError: an argument is out of range or was made for other sizes, a
       parameter of the method is missing, or the backend does not support the
       call.
+
+  Examples:
+    >>> q_BLHK = jnp.ones((2, 5, 4, 8))
+    >>> k_BMGK, v_BMGK = jnp.ones((2, 7, 2, 8)), jnp.ones((2, 7, 2, 3))
+    >>> output, weights_BHLM = selfattn.attend(
+    ...   q_BLHK, k_BMGK, v_BMGK, return_weights=True
+    ... )
+    >>> output.shape, weights_BHLM.shape
+    ((2, 5, 4, 3), (2, 4, 5, 7))
   """
   _check_shapes(q_BLHK, k_BMGK, v_BMGK)
   q_BLHK, k_BMGK, v_BMGK = map(as_floats, (q_BLHK, k_BMGK, v_BMGK))

@@ -24,6 +24,11 @@ class BowEncoder(Encoder):
   """The identity: with a symmetric pool, a bag of words (bow).
 
   The baseline of Iyyer et al. 2015 (NBOW): invariant to order by construction.
+
+  Examples:
+    >>> x_BLD = jnp.ones((2, 5, 12))
+    >>> selfattn.BowEncoder().apply({}, x_BLD).shape
+    (2, 5, 12)
   """
 
   causal = True

@@ -72,6 +72,13 @@ class Block(nn.Module):
     normalises_output: whether the vectors are normalised last; the stack
       normalises them after its last block otherwise.
     Further fields are options; each needs a default.
+
+  Examples:
+    >>> class WithoutNorm(selfattn.Block):
+    ...   def vectors(self, x_BLD, attend, dropout):
+    ...     return self.added(x_BLD, attend(x_BLD), dropout, site=0)
+    >>> WithoutNorm().vectors(jnp.ones((2, 5, 12)), jnp.tanh, None).shape
+    (2, 5, 12)
   """
 
   feed_forward: str = 'gelu'
@@ -272,3 +279,11 @@ BLOCKS: dict[str, type[Block]] = {
   'branch': BranchNorm,
   'sandwich': Sandwich,
 }
+"""Blocks by name.
+
+Examples:
+  >>> sorted(selfattn.BLOCKS)
+  ['branch', 'parallel', 'post', 'pre', 'sandwich']
+  >>> block = selfattn.BLOCKS['pre'](norm='rms', feed_forward='swiglu')
+  >>> block.check()
+"""

@@ -40,12 +40,24 @@ __all__ = [
 
 
 def get_key() -> jax.Array:
-  """A random key that is not reproducible, for notebooks only."""
+  """A random key that is not reproducible, for notebooks only.
+
+  Examples:
+    >>> jax.random.normal(selfattn.chapters.get_key(), (2, 5)).shape
+    (2, 5)
+  """
   return jax.random.key(np.random.randint(2**31))
 
 
 def check_shape(x: jax.Array, shape: tuple[int, ...]) -> None:
-  """Raises ValueError unless x has exactly this shape."""
+  """Raises ValueError unless x has exactly this shape.
+
+  Examples:
+    >>> selfattn.chapters.check_shape(jnp.ones((2, 5)), (2, 5))
+    >>> selfattn.chapters.check_shape(jnp.ones((2, 5)), (5, 2))
+    Traceback (most recent call last):
+    ValueError: shape (2, 5) is not (5, 2)
+  """
   if tuple(x.shape) != tuple(shape):
     raise ValueError(f'shape {tuple(x.shape)} is not {tuple(shape)}')
 
@@ -65,6 +77,15 @@ def scaled_dot_product_attention(
   Returns:
     Output (B, L, d_v) and weights (B, L, M), float32. A fully masked row is
     zero.
+
+  Examples:
+    >>> queries, keys = jnp.ones((2, 3, 4)), jnp.ones((2, 5, 4))
+    >>> values = jnp.ones((2, 5, 7))
+    >>> output, weights = selfattn.scaled_dot_product_attention(
+    ...   queries, keys, values
+    ... )
+    >>> output.shape, weights.shape
+    ((2, 3, 7), (2, 3, 5))
   """
   if mask is not None:
     mask = jnp.atleast_2d(jnp.asarray(mask) != 0)[..., None, :, :]
@@ -86,6 +107,13 @@ class SelfAttention(nn.Module):
     d_model: width of the input.
     d_k: width of queries and keys.
     d_v: width of values and of the output.
+
+  Examples:
+    >>> X = jnp.ones((2, 5, 12))
+    >>> layer = selfattn.SelfAttention(d_model=12, d_k=4, d_v=7)
+    >>> (output, weights), _ = layer.init_with_output(jax.random.key(0), X)
+    >>> output.shape, weights.shape
+    ((2, 5, 7), (2, 5, 5))
   """
 
   d_model: int
@@ -112,6 +140,14 @@ class MultiHeadAttention(nn.Module):
     dropout: rate on the weights, in training.
     bias: whether the four projections have one: not in the chapter, but in the
       tutorial, whose parameter count leaves it out.
+
+  Examples:
+    >>> X, valid_lens = jnp.ones((2, 5, 12)), jnp.array([5, 3])
+    >>> layer = selfattn.MultiHeadAttention(num_hiddens=12, num_heads=3)
+    >>> variables = layer.init(jax.random.key(0), X, X, X)
+    >>> output, weights = layer.apply(variables, X, X, X, valid_lens)
+    >>> output.shape, weights.shape
+    ((2, 5, 12), (2, 3, 5, 5))
   """
 
   num_hiddens: int
@@ -169,6 +205,12 @@ class PositionalEncoding(nn.Module):
     num_hiddens: width of the input, odd or even.
     dropout: rate on the sum, in training.
     max_len: number of supported positions.
+
+  Examples:
+    >>> X = jnp.zeros((2, 5, 12))
+    >>> encoding = selfattn.PositionalEncoding(num_hiddens=12, dropout=0.0)
+    >>> encoding.apply({}, X).shape
+    (2, 5, 12)
   """
 
   num_hiddens: int

@@ -14,8 +14,16 @@ from selfattn.kernels import (
   unsupported_reason,
 )
 
-# Implementations of attention, which backends.attend describes.
 BACKENDS = ('auto', 'reference', 'chunked', *KERNELS)
+"""Implementations of attention, which `attend` describes.
+
+Examples:
+  >>> q_BLHK = k_BMHK = v_BMHK = jnp.ones((2, 5, 3, 4))
+  >>> selfattn.attend(q_BLHK, k_BMHK, v_BMHK, backend='chunked')[0].shape
+  (2, 5, 3, 4)
+  >>> selfattn.BACKENDS
+  ('auto', 'reference', 'chunked', 'xla', 'cudnn', 'pallas_tpu')
+"""
 # The kernel that 'auto' chooses, by platform.
 _KERNEL_OF = {'gpu': 'cudnn', 'tpu': 'pallas_tpu'}
 _PLATFORM_OF = {kernel: platform for platform, kernel in _KERNEL_OF.items()}

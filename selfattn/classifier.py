@@ -56,6 +56,15 @@ class TextClassifier(nn.Module):
       first one. 0: none; -1: two for pairs, none otherwise.
     restarts: whether the positions of the second text of a pair begin where
       those of the first do; False: they run on.
+
+  Examples:
+    >>> tokens_BL, mask_BL = jnp.ones((2, 5), int), jnp.ones((2, 5), bool)
+    >>> sizes = {'vocab_size': 50, 'num_classes': 3, 'embed_dim': 12}
+    >>> bow = selfattn.BowEncoder()
+    >>> model = selfattn.TextClassifier(**sizes, encoder=bow)
+    >>> variables = model.init(jax.random.key(0), tokens_BL, mask_BL)
+    >>> model.apply(variables, tokens_BL, mask_BL).shape
+    (2, 3)
   """
 
   vocab_size: int

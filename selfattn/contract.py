@@ -34,6 +34,13 @@ class Encoder(nn.Module):
       position method; a field or a property where it is a choice.
     keeps_order: whether attention gets the tokens as the encoder does, in their
       order and with none added, so that they may be marked is_right_padded.
+
+  Examples:
+    >>> class Doubled(selfattn.Encoder):
+    ...   def __call__(self, x_BLD, *others):
+    ...     return 2 * x_BLD
+    >>> Doubled().apply({}, jnp.ones((2, 5, 12))).shape
+    (2, 5, 12)
   """
 
   # No annotation: a subclass may make it a field, in any order.

@@ -45,6 +45,13 @@ class Bits(struct.PyTreeNode):
     key_data: uint32 (2,), from `create`.
     first_row: index in the global batch of this batch's first row; see also
       `of_texts`.
+
+  Examples:
+    >>> bits = selfattn.Bits.create(jax.random.key(0))
+    >>> bits.bits((2, 5)).shape
+    (2, 5)
+    >>> bool((bits.at(0).bits((2, 5)) == bits.at(1).bits((2, 5))).any())
+    False
   """
 
   key_data: jax.Array
@@ -141,6 +148,13 @@ class Dropout(Bits):
   Attributes:
     rate: probability of dropping an element, from 0 to MAX_RATE; may be a
       traced array, and is then not checked.
+
+  Examples:
+    >>> x_BLD = jnp.ones((2, 5, 12))
+    >>> dropout = selfattn.Dropout.create(jax.random.key(0), rate=0.5)
+    >>> dropped_BLD = dropout(x_BLD)
+    >>> dropped_BLD.shape, sorted(set(dropped_BLD.ravel().tolist()))
+    ((2, 5, 12), [0.0, 2.0])
   """
 
   rate: jax.Array | float = 0.0

@@ -65,6 +65,17 @@ class AttentionEncoder(Stack):
       None: softmax.
     platform: see `attend`.
     Further fields are those of Stack.
+
+  Examples:
+    >>> x_BLD = jnp.ones((2, 5, 12))
+    >>> sizes = {'num_layers': 1, 'num_heads': 3, 'mlp_dim': 20}
+    >>> rotary = selfattn.POSITIONS['rotary'](12, num_heads=3, causal=False)
+    >>> encoder = selfattn.AttentionEncoder(
+    ...   **sizes, position=rotary, dtype=jnp.float32
+    ... )
+    >>> variables = encoder.init(jax.random.key(0), x_BLD)
+    >>> encoder.apply(variables, x_BLD).shape
+    (2, 5, 12)
   """
 
   head_dim: int = 0
@@ -271,3 +282,12 @@ ENCODERS: dict[str, type[Encoder]] = {
   'rnn': RecurrentEncoder,
   'bow': BowEncoder,
 }
+"""Encoders by name.
+
+Examples:
+  >>> x_BLD = jnp.ones((2, 5, 12))
+  >>> encoder = selfattn.ENCODERS['rnn'](num_layers=1, dtype=jnp.float32)
+  >>> variables = encoder.init(jax.random.key(0), x_BLD)
+  >>> encoder.apply(variables, x_BLD).shape
+  (2, 5, 12)
+"""

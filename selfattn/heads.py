@@ -169,6 +169,13 @@ class Head(nn.Module):
 
   The pooled vector of a text without tokens may be 0, and gradients must be
   finite there. Fields are options, each with a default.
+
+  Examples:
+    >>> class First(selfattn.Head):
+    ...   def __call__(self, pooled_BP, num_classes, dropout=None):
+    ...     return pooled_BP[:, :num_classes]
+    >>> First().apply({}, jnp.ones((2, 12)), num_classes=3).shape
+    (2, 3)
   """
 
   def check(self) -> None:
@@ -265,3 +272,12 @@ def _affine(head: Head, x_BP, num_classes: int, use_bias=True) -> jax.Array:
 
 TOKEN_HEADS: dict[str, type[VocabularyHead]] = {'vocabulary': VocabularyHead}
 HEADS: dict[str, type[Head]] = {'linear': Linear, 'mlp': Mlp}
+"""Classification heads by name.
+
+Examples:
+  >>> pooled_BP = jnp.ones((2, 12))
+  >>> head = selfattn.HEADS['mlp'](hidden_dim=7)
+  >>> variables = head.init(jax.random.key(0), pooled_BP, num_classes=3)
+  >>> head.apply(variables, pooled_BP, num_classes=3).shape
+  (2, 3)
+"""

@@ -113,6 +113,12 @@ def unsupported_reason(
 
   Raises:
     ValueError: the platform is unknown.
+
+  Examples:
+    >>> call = {'dtype': jnp.float16, 'head_dim': 64}
+    >>> without = {'has_dropout': False, 'has_softcap': False}
+    >>> selfattn.unsupported_reason('cudnn', platform='cpu', **call, **without)
+    'it needs an NVIDIA GPU, and this is a cpu'
   """
   platform = known_platform(platform)
   if 'value' in hooks and value_dim not in (None, head_dim):

@@ -41,6 +41,12 @@ def plot(
     X: (n,).
     Y: (n,), or (curves, n).
     legend: one name per curve.
+
+  Examples:
+    >>> x, curves = jnp.arange(5), jnp.ones((2, 5))
+    >>> figure = selfattn.plot(x, curves, legend=['a', 'b'])
+    >>> len(figure.axes[0].lines)
+    2
   """
   if Y is None:
     X, Y = np.arange(np.shape(X)[-1]), X
@@ -78,6 +84,12 @@ def show_heatmaps(
     xticks: names of the width, `yticks` of the height.
     limits: of the colour scale; None: the least and the greatest value.
     first_row, first_column: index of the first cell of each axis.
+
+  Examples:
+    >>> weights_BHLM = jnp.ones((2, 3, 5, 7))
+    >>> figure = selfattn.show_heatmaps(weights_BHLM, 'key', 'query')
+    >>> len(figure.axes)  # of the maps, and of the scale of colours
+    7
   """
   matrices = np.asarray(matrices)
   figure, axes = _figure(matrices.shape[0], matrices.shape[1], figsize)

@@ -21,6 +21,13 @@ class Pool(nn.Module):
   Attributes:
     uses_cls: whether it reads the vector of [CLS], a learned vector that is put
       before the tokens; the encoder has to let it attend to them.
+
+  Examples:
+    >>> class Sum(selfattn.Pool):
+    ...   def __call__(self, x_BLD, padding_mask_BL):
+    ...     return jnp.where(padding_mask_BL[..., None], x_BLD, 0).sum(axis=1)
+    >>> Sum().apply({}, jnp.ones((2, 5, 12)), jnp.ones((2, 5), bool)).shape
+    (2, 12)
   """
 
   uses_cls: ClassVar[bool] = False
@@ -164,3 +171,10 @@ POOLS: dict[str, type[Pool]] = {
   'last': Last,
   'attentive': Attentive,
 }
+"""Pools by name.
+
+Examples:
+  >>> x_BLD, padding_mask_BL = jnp.ones((2, 5, 12)), jnp.ones((2, 5), bool)
+  >>> selfattn.POOLS['max']().apply({}, x_BLD, padding_mask_BL).shape
+  (2, 12)
+"""

@@ -14,7 +14,13 @@ _SHORT_ROW = 512
 
 
 def masked_softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-  """Softmax over the last axis, float32; a fully masked row is all zero."""
+  """Softmax over the last axis, float32; a fully masked row is all zero.
+
+  Examples:
+    >>> mask = jnp.array([[True, True, False, False], [False] * 4])
+    >>> selfattn.normalisers.masked_softmax(jnp.zeros((2, 4)), mask).tolist()
+    [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
+  """
   scores = scores.astype(jnp.float32)
   return _softmax(scores, mask) if scores.size else scores
 

@@ -41,6 +41,15 @@ class Tokens(struct.PyTreeNode):
       (padding_side='right'), so that a kernel needs no more than their number;
       if it is True and padding stands elsewhere, weights are wrong. False: it
       stands anywhere.
+
+  Examples:
+    >>> q_BLHK = k_BMHK = v_BMHK = jnp.ones((2, 5, 3, 4))
+    >>> tokens = selfattn.Tokens(padding_mask=jnp.arange(5)[None] < 3)
+    >>> _, weights_BHLM = selfattn.attend(
+    ...   q_BLHK, k_BMHK, v_BMHK, query_tokens=tokens, return_weights=True
+    ... )
+    >>> (weights_BHLM[0, 0, 0] > 0).tolist()
+    [True, True, True, False, False]
   """
 
   padding_mask: jax.Array | np.ndarray | None = None

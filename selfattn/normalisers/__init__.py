@@ -29,5 +29,13 @@ NORMALISERS: dict[str, type[Softmax]] = {
   'talking_heads': TalkingHeads,
   'differential': Differential,
 }
+"""Normalisers by name.
+
+Examples:
+  >>> q_BLHK = k_BMHK = v_BMHK = jnp.ones((2, 5, 3, 4))
+  >>> sparsemax = selfattn.NORMALISERS['sparsemax'](num_heads=3)
+  >>> selfattn.attend(q_BLHK, k_BMHK, v_BMHK, normaliser=sparsemax)[0].shape
+  (2, 5, 3, 4)
+"""
 
 __all__ = ['NORMALISERS', 'Softmax', 'check_normaliser', 'masked_softmax']

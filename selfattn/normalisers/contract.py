@@ -25,6 +25,13 @@ class Softmax(InLayers):
     causal_only: whether keys after their query have to be masked.
     pairs_heads: whether num_heads has to be even.
     Further fields are the normaliser's options; each needs a default.
+
+  Examples:
+    >>> scores_BHLM, tokens = jnp.zeros((2, 3, 5, 4)), selfattn.Tokens()
+    >>> softmax = selfattn.normalisers.Softmax(num_heads=3)
+    >>> weights_BHLM = softmax({}, scores_BHLM, None, tokens, tokens)
+    >>> weights_BHLM.shape, weights_BHLM[0, 0, 0].tolist()
+    ((2, 3, 5, 4), [0.25, 0.25, 0.25, 0.25])
   """
 
   num_heads: int
@@ -73,6 +80,13 @@ def check_normaliser(normaliser: Softmax, params, num_heads: int) -> None:
     normaliser: one of NORMALISERS, as an object.
     params: its parameters.
     num_heads: H.
+
+  Examples:
+    >>> softmax = selfattn.normalisers.Softmax(num_heads=3)
+    >>> selfattn.normalisers.check_normaliser(softmax, {}, num_heads=3)
+    >>> selfattn.normalisers.check_normaliser(softmax, {}, num_heads=4)
+    Traceback (most recent call last):
+    ValueError: Softmax was made with num_heads = 3, and its attention has ...
   """
   if not isinstance(normaliser, Softmax):
     raise ValueError(

@@ -19,6 +19,7 @@ from selfattn.positions.biases import (
   Kerple,
   Sandwich,
 )
+from selfattn.positions.combined import Combined
 from selfattn.positions.contextual import Cope, Dape, Forgetting
 from selfattn.positions.contract import (
   NoPosition,
@@ -28,7 +29,6 @@ from selfattn.positions.contract import (
 )
 from selfattn.positions.deberta import Deberta
 from selfattn.positions.disentangled import TransformerXL, Tupe
-from selfattn.positions.joined import Combined
 from selfattn.positions.lie import LieRe
 from selfattn.positions.local import Convolutional, Recurrent
 from selfattn.positions.networks import Continuous, Fire
@@ -74,9 +74,25 @@ POSITIONS: dict[str, type[Position]] = {
   'convolutional': Convolutional,
   'recurrent': Recurrent,
 }
-# Second names. CABLE has the bias of `forgetting`; its published code does not
-# scale the scores, besides.
+"""Position methods by name.
+
+Examples:
+  >>> q_BLHK = k_BMHK = v_BMHK = jnp.ones((2, 5, 3, 4))
+  >>> sizes = {'embed_dim': 12, 'num_heads': 3, 'causal': False}
+  >>> alibi = selfattn.POSITIONS['alibi'](**sizes)
+  >>> selfattn.attend(q_BLHK, k_BMHK, v_BMHK, position=alibi)[0].shape
+  (2, 5, 3, 4)
+"""
 ALIASES = {'rope': 'rotary', 'cpb': 'continuous', 'cable': 'forgetting'}
+"""Second names of position methods.
+
+CABLE has the bias of `forgetting`; its published code does not scale the
+scores, besides.
+
+Examples:
+  >>> selfattn.positions.ALIASES['rope']
+  'rotary'
+"""
 
 
 def make(
@@ -97,6 +113,13 @@ def make(
     ValueError: no name, an unknown one, or one method by two names;
       `NAME.OPTION = VALUE must be ...`; several methods rotate.
     TypeError: an unknown option.
+
+  Examples:
+    >>> q_BLHK = k_BMHK = v_BMHK = jnp.ones((2, 5, 3, 4))
+    >>> sizes = {'embed_dim': 12, 'num_heads': 3, 'causal': False}
+    >>> method = selfattn.positions.make({'rotary': {'base': 500.0}}, **sizes)
+    >>> selfattn.attend(q_BLHK, k_BMHK, v_BMHK, position=method)[0].shape
+    (2, 5, 3, 4)
   """
   if not blocks:
     raise ValueError("no position method is named; 'none' is one")
@@ -126,6 +149,14 @@ def joined(parts: Mapping[str, Position]) -> Position:
 
   Raises:
     ValueError: several methods rotate, or have more heads than there are.
+
+  Examples:
+    >>> sizes = {'embed_dim': 12, 'num_heads': 3, 'causal': False}
+    >>> parts = {
+    ...   name: selfattn.POSITIONS[name](**sizes) for name in ('rotary', 't5')
+    ... }
+    >>> sorted(selfattn.positions.joined(parts).hooks)
+    ['bias', 'rotate']
   """
   parts, taken = dict(parts), 0
   for name, part in parts.items():
@@ -163,6 +194,16 @@ def layered(entries: Sequence[Mapping[str, Position]]) -> Position:
   Raises:
     ValueError: see `joined`; or a method adds to the input of the encoder, once
       for all layers, and is not in every entry.
+
+  Examples:
+    >>> sizes = {'embed_dim': 12, 'num_heads': 3, 'causal': False}
+    >>> rotary, none = (
+    ...   selfattn.POSITIONS[name](**sizes) for name in ('rotary', 'none')
+    ... )
+    >>> entries = [{'rotary': rotary}, {'none': none}]
+    >>> method = selfattn.positions.layered(entries)
+    >>> [list(method.of_layer(index).hooks) for index in range(4)]
+    [['rotate'], [], ['rotate'], []]
   """
   by_name: dict[str, Position] = {}
   layers = []

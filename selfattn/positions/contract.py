@@ -76,6 +76,16 @@ class Position(InLayers):
       keeps: positions, state, key and value. False where `embed` mixes tokens.
     length_option: the option to increase for more positions than max_length.
     Further fields are the method's options; each needs a default.
+
+  Examples:
+    >>> class Nearer(selfattn.Position):
+    ...   def bias(self, params, query, key):
+    ...     ahead_BLM = key.index[:, None, :] - query.index[:, :, None]
+    ...     return -1.0 * abs(ahead_BLM)[:, None].repeat(self.num_heads, axis=1)
+    >>> q_BLHK = k_BMHK = v_BMHK = jnp.ones((2, 5, 3, 4))
+    >>> nearer = Nearer(embed_dim=12, num_heads=3, causal=False)
+    >>> selfattn.attend(q_BLHK, k_BMHK, v_BMHK, position=nearer)[0].shape
+    (2, 5, 3, 4)
   """
 
   embed_dim: int
@@ -272,7 +282,13 @@ class Position(InLayers):
 
 @dataclasses.dataclass(frozen=True)
 class NoPosition(Position):
-  """No positions: attention without a mask is equivariant to permutations."""
+  """No positions: attention without a mask is equivariant to permutations.
+
+  Examples:
+    >>> none = selfattn.positions.NoPosition(12, num_heads=3, causal=False)
+    >>> none.hooks
+    frozenset()
+  """
 
   is_relative = True
   uses_positions = False
@@ -288,7 +304,15 @@ def add(terms: Iterable, first: Any = None) -> Any:
 
 
 def check_positions(positions, max_len: int) -> None:
-  """Raises ValueError if a position known while tracing is past max_len."""
+  """Raises ValueError if a position known while tracing is past max_len.
+
+  Examples:
+    >>> import numpy as np
+    >>> selfattn.positions.check_positions(np.arange(5)[None], max_len=5)
+    >>> selfattn.positions.check_positions(np.arange(5)[None], max_len=4)
+    Traceback (most recent call last):
+    ValueError: positions 0..4 do not fit into max_len = 4; raise max_len or ...
+  """
   if not isinstance(positions, np.ndarray) or positions.size == 0:
     return
   if positions.min() < 0 or positions.max() >= max_len:

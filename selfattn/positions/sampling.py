@@ -174,3 +174,12 @@ SAMPLINGS = {
   'randomised': Randomised,
   'augmented': Augmented,
 }
+"""Samplings of position ids by name.
+
+Examples:
+  >>> padding_mask_BL = jnp.ones((2, 5), bool)
+  >>> sampling = selfattn.SAMPLINGS['random_offset'](max_offset=9)
+  >>> bits = selfattn.Bits.create(jax.random.key(0))
+  >>> sampling.tokens(padding_mask_BL, bits).positions.shape
+  (2, 5)
+"""

@@ -7,6 +7,11 @@ A folder has config.json, model.safetensors (or shards of it with their index)
 and, often, tokenizer.json. Each entry of ARCHITECTURES is a function from the
 fields of config.json to a Model: choices of this package, and a table of where
 the parameters are in the file.
+
+Examples of this package have a `folder`, of a Llama of one layer. They begin
+with
+
+    >>> from selfattn import pretrained
 """
 
 from __future__ import annotations
@@ -30,6 +35,14 @@ from selfattn.pretrained.folder import Config, read_config, read_tensors
 from selfattn.pretrained.model import Choice, From, Model, module
 
 Architecture = Callable[[Config], Model]
+"""The type of an architecture, of this package or one's own.
+
+Examples:
+  >>> def of_one_layer(config):
+  ...   return pretrained.ARCHITECTURES['llama'](config).replace(num_layers=1)
+  >>> pretrained.read_model(folder, of_one_layer).num_layers
+  1
+"""
 
 
 class Loaded(NamedTuple):
@@ -43,6 +56,11 @@ class Loaded(NamedTuple):
     model: the choices that the module is made of.
     missing: paths of parameters that the file does not have, which are drawn.
     unexpected: names of tensors of the file that the module does not have.
+
+  Examples:
+    >>> loaded = pretrained.load(folder)
+    >>> loaded.missing, loaded.unexpected
+    ([], [])
   """
 
   module: nn.Module
@@ -63,6 +81,10 @@ def read_model(folder: str, architecture: Architecture | None = None) -> Model:
   Raises:
     ValueError: there is no such folder or architecture, or one of the fields
       has a value that is not supported.
+
+  Examples:
+    >>> pretrained.read_model(folder).num_layers
+    1
   """
   try:
     return model_of(read_config(folder), architecture)
@@ -71,7 +93,13 @@ def read_model(folder: str, architecture: Architecture | None = None) -> Model:
 
 
 def model_of(config: dict, architecture: Architecture | None = None) -> Model:
-  """The choices of the fields of a config.json; arguments as of read_model."""
+  """The choices of the fields of a config.json; arguments as of read_model.
+
+  Examples:
+    >>> config = pretrained.read_config(folder)
+    >>> pretrained.model_of(config | {'num_hidden_layers': 7}).num_layers
+    7
+  """
   kind = config.get('model_type')
   if architecture is None:
     if kind not in ARCHITECTURES:
@@ -93,6 +121,10 @@ def read_tokenizer(folder: str):
 
   Raises:
     ValueError: tokenizer.json cannot be read.
+
+  Examples:
+    >>> pretrained.read_tokenizer(folder) is None  # without a tokenizer.json
+    True
   """
   path = os.path.join(folder, 'tokenizer.json')
   if not os.path.isfile(path):
@@ -126,6 +158,10 @@ def read_pool(folder: str) -> str | None:
 
   Raises:
     ValueError: it is no pool of this package, or something follows it.
+
+  Examples:
+    >>> pretrained.read_pool(folder) is None  # of no sentence-transformers
+    True
   """
   for kind in folder_lib.read_modules(folder):
     if kind not in _MODULES:
@@ -154,7 +190,12 @@ def read_pool(folder: str) -> str | None:
 
 
 def read_ends(folder: str) -> list[int]:
-  """Ids of the tokens that end a text, in generation; [] if it says none."""
+  """Ids of the tokens that end a text, in generation; [] if it says none.
+
+  Examples:
+    >>> pretrained.read_ends(folder)
+    [2]
+  """
   says = folder_lib.read_json(folder, 'generation_config.json')
   ends = says.get('eos_token_id', read_config(folder).get('eos_token_id'))
   return ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -164,6 +205,10 @@ def read_labels(folder: str) -> list[str]:
   """Names of the outputs of a folder's classifier, in order.
 
   transformers leaves two outputs without names out.
+
+  Examples:
+    >>> pretrained.read_labels(folder)
+    ['LABEL_0', 'LABEL_1']
   """
   config = Config(read_config(folder))
   names = folder_lib.mapping(config.get('id2label'))
@@ -186,13 +231,23 @@ _HEADS = {
 
 
 def head_of_class(name: str) -> str:
-  """The head of a class of transformers: vocabulary, text, words or none."""
+  """The head of a class of transformers: vocabulary, text, words or none.
+
+  Examples:
+    >>> pretrained.head_of_class('BertForSequenceClassification')
+    'text'
+  """
   ends = [end for end in _HEADS if name.endswith(end)]
   return _HEADS[ends[0]] if ends else 'none'
 
 
 def default_head(folder: str) -> str:
-  """The head of the class that wrote a folder, as of `head_of_class`."""
+  """The head of the class that wrote a folder, as of `head_of_class`.
+
+  Examples:
+    >>> pretrained.default_head(folder)
+    'vocabulary'
+  """
   (name, *_) = read_config(folder).get('architectures') or ['']
   return head_of_class(name)
 
@@ -225,6 +280,12 @@ def load(
   Raises:
     ValueError: see `read_model`; a tensor has another shape than config.json
       says, or a type that is not read; or the file has none of a layer.
+
+  Examples:
+    >>> module, variables, *_ = pretrained.load(folder)
+    >>> tokens_BL, mask_BL = jnp.ones((2, 5), int), jnp.ones((2, 5), bool)
+    >>> module.apply(variables, tokens_BL, mask_BL).shape
+    (2, 5, 50)
   """
   model, head = read_model(folder, architecture), head or default_head(folder)
   if head == 'none' and (pool := read_pool(folder)):
@@ -252,7 +313,13 @@ def load(
 
 
 def abstract_params(made: nn.Module) -> Any:
-  """Shapes and types of the parameters of a module, nested."""
+  """Shapes and types of the parameters of a module, nested.
+
+  Examples:
+    >>> made = pretrained.module(pretrained.read_model(folder))
+    >>> pretrained.abstract_params(made)['embed']['embedding'].shape
+    (50, 12)
+  """
   tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
   mask = jax.ShapeDtypeStruct((1, 2), jnp.bool_)
   key = jax.eval_shape(lambda: jax.random.key(0))
@@ -281,6 +348,15 @@ def save(folder: str, model: Model, params: Any, config: dict) -> None:
 
   Raises:
     ValueError: a parameter has no place in such a file.
+
+  Examples:
+    >>> import tempfile
+    >>> config, loaded = pretrained.read_config(folder), pretrained.load(folder)
+    >>> params = loaded.variables['params']
+    >>> with tempfile.TemporaryDirectory() as copy:
+    ...   pretrained.save(copy, loaded.model, params, config)
+    ...   pretrained.load(copy).missing
+    []
   """
   from safetensors.numpy import save_file
 

@@ -79,6 +79,10 @@ def read_config(folder: str) -> dict[str, Any]:
 
   Raises:
     ValueError: there is none, or the weights are quantised.
+
+  Examples:
+    >>> pretrained.read_config(folder)['model_type']
+    'llama'
   """
   if not os.path.isfile(os.path.join(folder, 'config.json')):
     raise ValueError(
@@ -100,6 +104,11 @@ def read_tensors(folder: str) -> dict[str, Tensor]:
   Raises:
     ValueError: there is no file, one is damaged, or has a type of elements that
       is not read.
+
+  Examples:
+    >>> tensors = pretrained.read_tensors(folder)
+    >>> tensors['model.embed_tokens.weight'].shape
+    (50, 12)
   """
   whole = 'model.safetensors'
   index = read_json(folder, _INDEX).get('weight_map')
@@ -154,7 +163,13 @@ def check_dtype(name: str, tensor: Tensor) -> None:
 
 
 class Config(dict):
-  """Fields of a config.json; some are null, which means their default."""
+  """Fields of a config.json; some are null, which means their default.
+
+  Examples:
+    >>> config = pretrained.Config({'hidden_size': 12, 'head_dim': None})
+    >>> config.get('head_dim', 4)
+    4
+  """
 
   def __missing__(self, name: str):
     raise ValueError(f'config.json has no field {name!r}')

@@ -30,6 +30,11 @@ class Choice:
   Attributes:
     name: of the table.
     options: by name, those that differ from their defaults or not.
+
+  Examples:
+    >>> block = pretrained.Choice('pre', {'norm': 'rms'})
+    >>> block.with_options(feed_forward='swiglu').options
+    {'norm': 'rms', 'feed_forward': 'swiglu'}
   """
 
   name: str
@@ -53,6 +58,11 @@ class From:
       every part: 1 where whole parts stand one after another.
     transposes: whether the last axis of the tensor is the input, as that of
       torch.nn.Linear. Vectors and tables have no such axis.
+
+  Examples:
+    >>> value = pretrained.From('layers.*.attention.query_key_value', part=2)
+    >>> value.transposes
+    True
   """
 
   name: str
@@ -95,6 +105,11 @@ class Model:
     ignored: names in the file that hold no parameter, as patterns of fnmatch.
     constants: names in the file, each of all layers, that hold a number which
       is the same in all files.
+
+  Examples:
+    >>> model = pretrained.read_model(folder)
+    >>> model.embed_dim, model.num_heads, model.block.options['feed_forward']
+    (12, 3, 'swiglu')
   """
 
   vocab_size: int
@@ -147,6 +162,12 @@ def module(
 
   Raises:
     ValueError: an option is out of range, or there is no such head.
+
+  Examples:
+    >>> model = pretrained.read_model(folder)
+    >>> made = pretrained.module(model, head='text', num_classes=3)
+    >>> made.num_classes
+    3
   """
   causal, H = bool(model.encoder.get('causal', False)), model.num_heads
   K = model.encoder.get('head_dim') or model.embed_dim // H

@@ -91,3 +91,9 @@ ARCHITECTURES: dict[str, Callable[[Config], Model]] = {
   'umt5': t5.umt5,
   'xlm-roberta': bert.roberta,
 }
+"""Functions from the fields of config.json to a Model, by model_type.
+
+Examples:
+  >>> 'llama' in pretrained.ARCHITECTURES
+  True
+"""

@@ -23,6 +23,12 @@ class Combined(Position):
     parts: (name, method) of each.
     layers: names of the parts of the first layers, a pattern that is repeated;
       empty: all parts in every layer.
+
+  Examples:
+    >>> sizes = {'embed_dim': 12, 'num_heads': 3, 'causal': False}
+    >>> both = selfattn.positions.make({'rotary': {}, 't5': {}}, **sizes)
+    >>> [name for name, _ in both.parts]
+    ['rotary', 't5']
   """
 
   parts: tuple[tuple[str, Position], ...] = ()
