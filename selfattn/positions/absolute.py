@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.positions.angles import angles
+from selfattn.positions.angles import angles, exact_terms
 from selfattn.positions.contract import (
   Position,
   check_positions,
@@ -170,8 +170,7 @@ class ComplexOrder(Position):
 
   Channels j and j + D/2 of a word vector are the complex number r e^(i theta);
   at position p it is rotated by w p, where w is a rate of this word and this
-  channel. Rates are initialised to those of sinusoids. Being learned, they are
-  float32, and so are their products with positions: off by 1e-3 at 10^5.
+  channel. Rates are initialised to those of sinusoids.
 
   Attributes:
     shared: across what rates are shared: 'none', all 'words' (D/2 rates), or
@@ -221,8 +220,9 @@ class ComplexOrder(Position):
       rates = rates[tokens.ids]
     else:
       rates = rates[None]
-    positions_BL1 = jnp.asarray(tokens.positions, jnp.float32)[..., None]
-    cos, sin = jnp.cos(rates * positions_BL1), jnp.sin(rates * positions_BL1)
+    positions_BL1 = jnp.asarray(tokens.positions)[..., None]
     a, b = jnp.split(x_BLD.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
-    return turned.astype(x_BLD.dtype)
+    for angle in exact_terms(positions_BL1, rates):
+      cos, sin = jnp.cos(angle), jnp.sin(angle)
+      a, b = a * cos - b * sin, b * cos + a * sin
+    return jnp.concatenate([a, b], axis=-1).astype(x_BLD.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -39,6 +40,29 @@ def angles(positions_BL, rates: np.ndarray):
     jnp.int32
   )
   return turned.astype(jnp.float32) * jnp.float32(np.pi * 2.0**-31)
+
+
+def exact_terms(positions, rates) -> list[jnp.ndarray]:
+  """Angles whose sum is positions times rates, each without rounding, float32.
+
+  For rates that are learned, of which no table of float64 can be made. The
+  factors of a term have twelve bits each, so that their product fits into the
+  24 of float32. The gradient of the sum by a rate is its position.
+
+  Args:
+    positions: integers, or real numbers, whose part below 1 is rounded.
+    rates: radians per position, float32, of a shape that broadcasts.
+  """
+  is_whole = jnp.issubdtype(positions.dtype, jnp.integer)
+  below = (positions if is_whole else jnp.floor(positions)).astype(jnp.int32)
+  parts = [below & 0xFFF, below & 0xFFF000, below & ~0xFFFFFF]
+  bits = jax.lax.bitcast_convert_type(rates, jnp.int32) & ~0xFFF
+  high = jax.lax.bitcast_convert_type(bits, jnp.float32)
+  halves = jax.lax.stop_gradient(high), rates - jax.lax.stop_gradient(high)
+  terms = [part.astype(jnp.float32) * half for part in parts for half in halves]
+  if not is_whole:
+    terms.append((positions - below).astype(jnp.float32) * rates)
+  return terms
 
 
 def without_turns(angles) -> jnp.ndarray:

@@ -96,6 +96,27 @@ def test_far_positions_are_as_exact_as_near_ones(name, shift):
     np.testing.assert_allclose(known, near, atol=2e-5)
 
 
+@pytest.mark.parametrize('is_real', [False, True])
+def test_learned_rates_turn_far_positions_as_exactly_as_near_ones(is_real):
+  """Values, and gradients by the rates, which grow with the position."""
+  method = POSITIONS['complex_order'](D, H, False, shared='words')
+  rates = np.random.default_rng(0).uniform(0, 2, D // 2).astype(np.float32)
+  where = FAR.astype(np.float32) / 4 if is_real else FAR.astype(np.int32)
+  x = np.asarray(normal(1, (1, FAR.size, D)))
+
+  @jax.jit
+  def turned(rates, positions):
+    return method.embed({'rates': rates[None]}, x, Tokens(positions=positions))
+
+  angle = where[0, :, None].astype(float) * rates.astype(float)
+  wave = (x[0, :, : D // 2] + 1j * x[0, :, D // 2 :]) * np.exp(1j * angle)
+  want = np.concatenate([wave.real, wave.imag], axis=-1)
+  np.testing.assert_allclose(turned(rates, where)[0], want, atol=3e-6)
+  by_rate = jax.grad(lambda r: turned(r, where)[0, :, 0].sum())(rates)
+  slopes = -where[0, :].astype(float) * wave.imag[:, 0]
+  np.testing.assert_allclose(by_rate[0], slopes.sum(), rtol=1e-5)
+
+
 def test_negative_positions_of_lie_re_are_nan_where_they_are_traced():
   method = POSITIONS['lie_re'](8, 2, True)
   params, q = method.init(jax.random.key(0)), jnp.ones((1, 3, 2, 4))
