@@ -22,8 +22,20 @@ def make_importable() -> None:
       from experiments import predict
 
   Other packages of these names are hidden in this process from then on.
+
+  Raises:
+    ImportError: this process has imported one of them.
   """
-  sys.path.insert(0, os.path.dirname(os.path.dirname(__file__)))
+  folder = os.path.dirname(os.path.dirname(__file__))
+  for name in ('experiments', 'configs'):
+    file = getattr(sys.modules.get(name), '__file__', None)
+    if file and os.path.dirname(os.path.dirname(file)) != folder:
+      raise ImportError(
+        f'{name} is {file} here, which was imported before; call '
+        'make_importable first, in another process than that which needs it'
+      )
+  if sys.path[:1] != [folder]:
+    sys.path.insert(0, folder)
 
 
 def main() -> None:

@@ -82,7 +82,9 @@ def _colab(stem: str) -> str:
   package = f'selfattn[train] @ git+https://github.com/{repository}'
   return (
     f'[Open in Colab](https://colab.research.google.com/github/{place}), and '
-    f"first run `%pip install '{package}'` in a cell of its own.\n\n"
+    f"first run `%pip install '{package}'` in a cell of its own, and in "
+    'another `from selfattn_commands.experiments import make_importable` and '
+    '`make_importable()`.\n\n'
   )
 
 

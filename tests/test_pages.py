@@ -126,6 +126,7 @@ def test_the_site_builds_and_its_links_lead_to_a_file_and_a_heading(tmp_path):
   notebook = (tmp_path / 'notebooks/text_classifier/index.html').read_text()
   place = 'someone/fork/blob/main/docs/notebooks/text_classifier.ipynb'
   assert f'https://colab.research.google.com/github/{place}' in notebook
+  assert '`make_importable()`' in notebook
   pages = {path: Links(path) for path in tmp_path.rglob('*.html')}
   assert tmp_path / 'positions/index.html' in pages
   for path, page in pages.items():

@@ -51,7 +51,7 @@ def print_result(result: dict) -> None:
 
 def print_lines(lines: Iterable[str]) -> None:
   """Prints lines on standard output, at once; OSError if that cannot be."""
-  if sys.stdout.isatty():
+  if sys.stdout is not None and sys.stdout.isatty():
     hide_bars()
   try:
     print(*lines, sep='\n', flush=True)

@@ -5,19 +5,40 @@ Only `log` imports it, where standard error is a terminal.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import math
+import signal
 import sys
+import time
+from collections.abc import Iterator
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import (
   BarColumn,
   Progress,
+  ProgressColumn,
+  Task,
   TaskID,
   TextColumn,
-  TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
+
+
+class TimeLeft(ProgressColumn):
+  """The time left, which also goes down between two counts; '' if unknown.
+
+  rich's own stands still while a trial of a sweep trains for an hour.
+  """
+
+  def render(self, task: Task) -> Text:
+    left = task.time_remaining
+    if left is None:
+      return Text()
+    left -= time.monotonic() - task.fields['counted']
+    return Text(str(datetime.timedelta(seconds=max(math.ceil(left), 0))))
 
 
 class Display:
@@ -37,7 +58,7 @@ class Display:
     self._bars = Progress(
       TextColumn('{task.description}', markup=False),
       BarColumn(bar_width=None),
-      TimeRemainingColumn(compact=True),
+      TimeLeft(),
       console=self._console,
       auto_refresh=False,
       # A step, or a trial, may take longer than any period.
@@ -46,9 +67,13 @@ class Display:
 
   def add(self, total: int | None, count: int) -> TaskID:
     """Adds a bar, of so many of a total that may be unknown."""
-    bar = self._bars.add_task('', total=total, completed=count, table=[])
-    # Time is measured from here on, not from the first change of the count.
-    self._bars.advance(bar, 0)
+    begun = time.monotonic()
+    with _without_signals():
+      bar = self._bars.add_task(
+        '', total=total, completed=count, table=[], counted=begun
+      )
+      # Time is measured from here on, not from the first change of the count.
+      self._bars.advance(bar, 0)
     return bar
 
   def show(
@@ -59,34 +84,42 @@ class Display:
     Args:
       table: rows, the first one the header; [] for none.
     """
-    self._bars.update(bar, description=text, completed=count, table=table)
-    # A signal may hide it in between.
-    live = self._live
-    if live is None:
-      live = self._live = Live(
-        console=self._console,
-        auto_refresh=False,
-        transient=True,
-        get_renderable=self._drawn,
-        # What is printed on the same terminal stands above the bars.
-        redirect_stdout=sys.stdout.isatty(),
-      )
-      live.start()
-      # A process that is killed cannot show it again.
-      self._console.show_cursor(True)
-    live.refresh()
+    with _without_signals():
+      task = next(task for task in self._bars.tasks if task.id == bar)
+      if count != task.completed:
+        task.fields['counted'] = time.monotonic()
+      self._bars.update(bar, description=text, completed=count, table=table)
+      if self._live is None:
+        self._live = self._started()
+      self._live.refresh()
+
+  def _started(self) -> Live:
+    live = Live(
+      console=self._console,
+      auto_refresh=False,
+      transient=True,
+      get_renderable=self._drawn,
+      # What is printed on the same terminal stands above the bars.
+      redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+    )
+    live.start()
+    # A process that is killed cannot show it again.
+    self._console.show_cursor(True)
+    return live
 
   def remove(self, bar: TaskID) -> None:
     """Removes a bar, and with the last one the display."""
-    self._bars.remove_task(bar)
-    if not self._bars.tasks:
-      self.hide()
+    with _without_signals():
+      self._bars.remove_task(bar)
+      if not self._bars.tasks:
+        self.hide()
 
   def hide(self) -> None:
     """Removes the display until a bar is shown again."""
-    if self._live is not None:
-      live, self._live = self._live, None
-      live.stop()
+    with _without_signals():
+      if self._live is not None:
+        live, self._live = self._live, None
+        live.stop()
 
   def _drawn(self) -> Group:
     tables = [task.fields['table'] for task in self._bars.tasks]
@@ -99,3 +132,16 @@ class Display:
     for row in body[: self._console.height]:
       table.add_row(*row)
     return table
+
+
+@contextlib.contextmanager
+def _without_signals() -> Iterator[None]:
+  """A block at the end of which signals arrive that came inside of it.
+
+  Their handlers hide the bars, or raise, which half-drawn bars do not bear.
+  """
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+  try:
+    yield
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)

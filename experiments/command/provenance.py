@@ -44,9 +44,12 @@ def _is_checkout() -> bool:
 
 
 def shell_line(words: list[str]) -> str:
-  """A line for a shell that runs words of `command`, wherever this code is."""
+  """A line for a shell in this folder that runs words of `command`."""
   if _is_checkout():
-    return shlex.join(['bash', 'scripts/run.sh', *words])
+    script = os.path.join('scripts', 'run.sh')
+    if os.path.realpath(os.getcwd()) != os.path.realpath(ROOT):
+      script = os.path.join(ROOT, script)
+    return shlex.join(['bash', script, *words])
   name = words[0].removeprefix('experiments.')
   return shlex.join(['selfattn', name, *words[1:]])
 

@@ -193,11 +193,9 @@ class Task:
 
   def reasons(self, scores: Mapping[str, float | None]) -> list[str]:
     """A line for each score that is undefined, and why it is."""
-    return [
-      f'{name} is undefined: {self.undefined.get(name, "it is None")}'
-      for name, value in scores.items()
-      if value is None
-    ]
+    names = [name for name, value in scores.items() if value is None]
+    why = {name: f': {text}' for name, text in self.undefined.items()}
+    return [f'{name} is undefined{why.get(name, "")}' for name in names]
 
   def mean_metrics(self, loss, accuracy) -> dict:
     """Metrics that are functions of the mean loss and the accuracy."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+from typing import Any
 
+from experiments.command.errors import UserError
 from experiments.command.log import Reporter
 from experiments.sweeps import engines, names, results
 from experiments.sweeps.plan import Spec
@@ -52,15 +55,19 @@ class Watch:
   def _table(self) -> list[list[str]]:
     """Settings with a running trial first: a terminal may not have all rows."""
     rows = [self._row(name, of) for name, of in self._settings.items()]
-    header = ['setting', 'ended', f'validation/{self._metric}', 'running']
+    score = f'mean best validation/{self._metric}'
+    header = ['setting', 'done', 'failed', score, 'running']
     return [header, *sorted(rows, key=lambda row: not row[-1])]
 
   def _row(self, setting: str, specs: list[Spec]) -> list[str]:
     ended = [spec for spec in specs if spec.name in self._ended]
-    scores = [x for x in map(self._score, ended) if x is not None]
+    done = [spec for spec in ended if _status(spec).get('status') == 'DONE']
+    failed = len(ended) - len(done)
+    scores = [x for x in map(self._score, done) if x is not None]
     return [
       setting,
-      f'{len(ended)}/{len(specs)}',
+      f'{len(done)}/{len(specs)}',
+      str(failed or ''),
       f'{statistics.fmean(scores):.4f}' if scores else '',
       ', '.join(map(_at, (s for s in specs if s.name in self._running))),
     ]
@@ -68,13 +75,22 @@ class Watch:
   def _score(self, spec: Spec) -> float | None:
     """The mean of a table is of these: the best checkpoint's, on validation."""
     if spec.name not in self._scores:
-      (row,) = results.collect([spec])
-      score = row[f'best/validation/{self._metric}']
-      self._scores[spec.name] = score
+      self._scores[spec.name] = None
+      # A damaged file is an error of the report, and ends no training.
+      with contextlib.suppress(UserError):
+        (row,) = results.collect([spec])
+        self._scores[spec.name] = row[f'best/validation/{self._metric}']
     return self._scores[spec.name]
 
 
 def _at(spec: Spec) -> str:
   """A trial, and the step of its newest checkpoint."""
-  step = workdir_lib.read_status(spec.path).get('step', 0)
-  return f'trial {spec.index} at {step}'
+  return f'trial {spec.index} at {_status(spec).get("step", 0)}'
+
+
+def _status(spec: Spec) -> dict[str, Any]:
+  """The status of a trial, of which a damaged one says nothing."""
+  try:
+    return workdir_lib.read_status(spec.path)
+  except UserError:
+    return {}

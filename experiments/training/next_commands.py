@@ -23,10 +23,11 @@ def say(path: str) -> None:
   Args:
     path: workdir of a run that is done, or the local copy of a bucket's.
   """
-  place, step = buckets.origin(path), read_status(path)['result']['step']
+  step = read_status(path)['result']['step']
+  place = buckets.origin(path).rstrip('/')
   settings = stored.read_settings(path)
   task, has_pairs = settings.task.entry, settings.data.pair_length is not None
-  log(f'best checkpoint: {place}/checkpoints/{step}; what reads it:')
+  log(f'best checkpoint: {place}/checkpoints/{step}; next steps:')
   _say('evaluate', place)
   if task.is_causal:
     _say('predict', place, _PROMPT)

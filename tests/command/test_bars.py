@@ -87,9 +87,10 @@ def test_a_bar_has_count_and_time_left_in_80_columns_and_goes(on_terminal):
   assert code == 0
   bars = [line for line in lines(written) if 'things' in line]
   assert any(
-    re.fullmatch(r'1,000/2,000 things \S+ 00:0\d', bar) for bar in bars
+    re.fullmatch(r'1,000/2,000 things \S+ 0:00:0\d', bar) for bar in bars
   )
-  assert {len(bar) for bar in bars} == {80}
+  # Without a time, the last column is empty.
+  assert {len(bar) for bar in bars} == {79, 80}
   assert written.endswith(ERASED)
 
 
@@ -152,6 +153,62 @@ def test_messages_of_signals_are_read_below_bars(on_terminal):
   assert second.startswith('second SIGINT: exiting at once')
   # Nothing erases them.
   assert ESCAPE.sub('', written).endswith('files\r\n')
+
+
+@pytest.mark.parametrize('when', ['before', 'after'])
+def test_a_signal_while_a_bar_begins_is_received_behind_it(on_terminal, when):
+  """Its handler hides the bar, of which a half would stay."""
+  code, written = on_terminal(f"""
+    import rich.live
+    Signals().install()
+    begin = rich.live.Live.start
+
+    def start(live):
+      {'os.kill(os.getpid(), signal.SIGTERM)' if when == 'before' else ''}
+      begin(live)
+      {'os.kill(os.getpid(), signal.SIGTERM)' if when == 'after' else ''}
+      print('started')
+
+    rich.live.Live.start = start
+    with Reporter('{{}} things', 9) as report:
+      report.add(1)
+    log.log(type(sys.stderr).__name__)
+  """)
+  assert code == 0
+  said = [line for line in lines(written) if line]
+  assert 'received SIGTERM: saving after this step' in said
+  assert said.index('started') < said.index(
+    'received SIGTERM: saving after this step'
+  )
+  assert said[-1] == 'TextIOWrapper'
+  assert written.rindex(SHOWN) > written.rindex(HIDDEN)
+
+
+def test_a_process_without_standard_output_has_bars(on_terminal):
+  code, written = on_terminal(
+    f"sys.stdout = None\n{WORK}app.print_lines(['a'])"
+  )
+  assert code == 0
+  assert '1,000/2,000 things' in written
+
+
+def test_the_time_left_goes_down_between_two_counts(on_terminal):
+  """As where each of three trials takes an hour."""
+  _, written = on_terminal("""
+    import time
+    now = time.monotonic()
+    time.monotonic = lambda: now
+    with Reporter('{} trials', 3) as report:
+      report.show()
+      now += 3600
+      report.add(1)
+      now += 1800
+      report.add(0)
+      now += 90000
+      report.add(0)
+  """)
+  left = re.findall(r'/3 trials \S+ ?(\S*)', ESCAPE.sub('', written))
+  assert left == ['', '2:00:00', '1:30:00', '0:00:00']
 
 
 def test_standard_output_on_the_same_terminal_is_as_printed(on_terminal):

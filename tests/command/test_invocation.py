@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import types
 
 import pytest
 from conftest import ROOT
@@ -36,10 +37,26 @@ def test_a_line_for_a_shell_starts_what_is_there(tmp_path, monkeypatch):
   words = ['experiments.sweep', '--grid', 'a b']
   line = provenance.shell_line(words)
   assert line == "bash scripts/run.sh experiments.sweep --grid 'a b'"
+  monkeypatch.chdir(tmp_path)
+  line = provenance.shell_line(words)
+  assert line == f"bash {ROOT}/scripts/run.sh experiments.sweep --grid 'a b'"
   monkeypatch.setattr(provenance, 'ROOT', str(tmp_path))
   assert provenance.shell_line(words) == "selfattn sweep --grid 'a b'"
   # Of the repository around an installed package.
   assert provenance.commit() is None
+
+
+def test_packages_of_a_user_that_are_imported_are_not_replaced(monkeypatch):
+  monkeypatch.setattr(sys, 'path', ['folder'])
+  for _ in range(2):
+    experiments.make_importable()
+    assert sys.path == [str(ROOT), 'folder']
+  theirs = types.ModuleType('configs')
+  theirs.__file__ = '/theirs/configs/__init__.py'
+  monkeypatch.setitem(sys.modules, 'configs', theirs)
+  said = r'configs is /theirs/configs/__init__\.py here, which was imported'
+  with pytest.raises(ImportError, match=said):
+    experiments.make_importable()
 
 
 def test_a_published_command_has_no_folders():

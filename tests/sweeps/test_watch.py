@@ -45,7 +45,22 @@ def test_a_table_fills_as_trials_end(tmp_path):
   Workdir(specs[3].path, 1).set_status('RUNNING', 3)
   watch.end(specs[4:5])
   assert watch.bar.table() == [
-    ['setting', 'ended', 'validation/accuracy', 'running'],
-    ['learning_rate=0.5', '0/3', '', 'trial 3 at 3'],
-    ['learning_rate=0.25', '3/3', '0.6250', ''],
+    ['setting', 'done', 'failed', 'mean best validation/accuracy', 'running'],
+    ['learning_rate=0.5', '0/3', '', '', 'trial 3 at 3'],
+    ['learning_rate=0.25', '2/3', '1', '0.6250', ''],
+  ]
+
+
+def test_damaged_files_of_trials_are_empty_cells(tmp_path):
+  specs = planned(tmp_path, seeds=2)
+  for spec in specs[:3]:
+    end(spec, 'DONE', 0.75)
+  watch = Watch(specs, 'accuracy')
+  (pathlib.Path(specs[0].path) / 'metrics.jsonl').write_text('damaged\n' * 3)
+  watch.begin(specs[2:3])
+  (pathlib.Path(specs[2].path) / 'status.json').write_text('damaged')
+  _, *rows = watch.bar.table()
+  assert rows == [
+    ['learning_rate=0.5', '0/2', '1', '', 'trial 2 at 0'],
+    ['learning_rate=0.25', '2/2', '', '0.7500', ''],
   ]
