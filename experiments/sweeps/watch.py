@@ -69,7 +69,7 @@ class Watch:
       f'{len(done)}/{len(specs)}',
       str(failed or ''),
       f'{statistics.fmean(scores):.4f}' if scores else '',
-      ', '.join(map(_at, (s for s in specs if s.name in self._running))),
+      ', '.join(f'trial {s.index}' for s in specs if s.name in self._running),
     ]
 
   def _score(self, spec: Spec) -> float | None:
@@ -81,11 +81,6 @@ class Watch:
         (row,) = results.collect([spec])
         self._scores[spec.name] = row[f'best/validation/{self._metric}']
     return self._scores[spec.name]
-
-
-def _at(spec: Spec) -> str:
-  """A trial, and the step of its newest checkpoint."""
-  return f'trial {spec.index} at {_status(spec).get("step", 0)}'
 
 
 def _status(spec: Spec) -> dict[str, Any]:

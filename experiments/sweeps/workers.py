@@ -75,7 +75,7 @@ def train(
         if _has_trained(worker, spec, signals):
           idle.append(worker)
         watch.end([spec])
-      # The steps of trials that run.
+      # The time left goes on.
       watch.bar.add(0)
       if signals.received:
         raise Interrupted(f'{signals.received}; run the same command again')

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -362,11 +363,14 @@ def save(folder: str, model: Model, params: Any, config: dict) -> None:
 
   arrays = tensors_lib.write(model, params) | tensors_lib.constants(model)
   os.makedirs(folder, exist_ok=True)
-  path = os.path.join(folder, 'model.safetensors')
-  save_file(arrays, path, metadata={'format': 'pt'})
-  with open(os.path.join(folder, 'config.json'), 'w') as file:
+  path = os.path.join(folder, 'config.json')
+  with open(path, 'w') as file:
     json.dump(config, file, indent=2, sort_keys=True)
     file.write('\n')
+  of_tensors = os.path.join(folder, 'model.safetensors')
+  save_file(arrays, of_tensors, metadata={'format': 'pt'})
+  # That of save_file is private to the user.
+  shutil.copymode(path, of_tensors)
 
 
 __all__ = [

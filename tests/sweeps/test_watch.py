@@ -46,7 +46,7 @@ def test_a_table_fills_as_trials_end(tmp_path):
   watch.end(specs[4:5])
   assert watch.bar.table() == [
     ['setting', 'done', 'failed', 'mean best validation/accuracy', 'running'],
-    ['learning_rate=0.5', '0/3', '', '', 'trial 3 at 3'],
+    ['learning_rate=0.5', '0/3', '', '', 'trial 3'],
     ['learning_rate=0.25', '2/3', '1', '0.6250', ''],
   ]
 
@@ -61,6 +61,6 @@ def test_damaged_files_of_trials_are_empty_cells(tmp_path):
   (pathlib.Path(specs[2].path) / 'status.json').write_text('damaged')
   _, *rows = watch.bar.table()
   assert rows == [
-    ['learning_rate=0.5', '0/2', '1', '', 'trial 2 at 0'],
+    ['learning_rate=0.5', '0/2', '1', '', 'trial 2'],
     ['learning_rate=0.25', '2/2', '', '0.7500', ''],
   ]

@@ -36,6 +36,8 @@ def test_logits_and_what_is_written_are_those_of_transformers(case, tmp_path):
   )
   params = loaded.variables['params']
   pretrained.save(str(tmp_path / 'again'), loaded.model, params, {})
+  modes = {file.stat().st_mode for file in (tmp_path / 'again').iterdir()}
+  assert len(modes) == 1, 'one file is private'
   again = load_file(tmp_path / 'again' / 'model.safetensors')
   for name, array in again.items():
     before = tensors[name]
