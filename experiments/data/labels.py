@@ -25,7 +25,8 @@ from experiments.command.errors import UserError
 # may be a class; and one of several as NumPy prints it, which is none.
 _STRINGS = re.compile(r'[\[({]\s*([\'"]).*\1,?\s*[\])}]', re.DOTALL)
 _NUMBERS = re.compile(r'\[[-+.,\s\d]*\]')
-_OF_NUMPY = re.compile(r'\[\s*[-+.\d]+(?:\s+[-+.\d]+)+\s*\]')
+_NUMBER = r'[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?'
+_OF_NUMPY = re.compile(rf'\[\s*{_NUMBER}(?:\s+{_NUMBER})+\s*\]')
 # The value of config.data.text.label_separator for such lists, and their items:
 # strings, and numbers; of NumPy, with spaces alone between them.
 PRINTED = '[]'

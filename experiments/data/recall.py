@@ -129,7 +129,7 @@ class Passkey(Recall):
 
   Attributes:
     depths: number of places of the pairs, from the beginning of a string to
-      right before the questions. As many strings of a length have each.
+      right before the questions. Strings of a length have them in turn.
   """
 
   num_pairs: int = 1
@@ -137,7 +137,11 @@ class Passkey(Recall):
 
   def check(self, directory: str) -> None:
     super().check(directory)
-    require(self.depths >= 2, 'depths', self.depths, 'at least 2')
+    shortest = min(self.length, *self.test_lengths)
+    places = shortest - 4 * self.num_pairs + 1
+    is_allowed = 2 <= self.depths <= places
+    allowed = f'between 2 and {places}, the places in {shortest} tokens'
+    require(is_allowed, 'depths', self.depths, allowed)
 
   def depth(self, number: int) -> int:
     """Which of the depths, from 0, the string of a number has."""

@@ -273,9 +273,11 @@ def _check_task(task: Call, model, encoder) -> None:
 
 def _check_best_length(settings, encoder) -> None:
   best = settings.checkpoint.best_metric
+  labels = [call.label for call in settings.train.measures]
   for length in settings.train.eval_lengths:
     reason = parts.unsupported_length(settings.model, encoder, length)
-    if best.endswith(f'_{length}') and reason:
+    of_length = {f'{name}_{length}' for name in ('bits_per_byte', *labels)}
+    if best in of_length and reason:
       raise UserError(
         f'config.checkpoint.best_metric = {best!r} needs a model that reads '
         f'{length} tokens, and this one does not: {reason}'

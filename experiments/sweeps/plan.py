@@ -236,11 +236,13 @@ def check_unchanged(specs: list[Spec]) -> None:
       settings = spec.settings
       key = repr((settings.data, settings.task.entry.labels))
       begun.setdefault(key, []).append(spec)
-      sources.check_unchanged(settings, spec.path)
   for first, *others in begun.values():
     workdirs = [spec.path for spec in (first, *others)]
     labels = first.settings.task.entry.labels
     loading.check_unchanged(first.settings.data, workdirs, labels)
+  sources.check_unchanged(
+    spec.path for of_data in begun.values() for spec in of_data
+  )
 
 
 def _shapes(settings: Settings, loaded: loading.Data):

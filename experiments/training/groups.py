@@ -285,6 +285,9 @@ def opened(
   else:
     log('initialising parameters')
     state = _with_first_parameters(program, program.init(hparams), runs)
+    for settings, workdir in runs:
+      if workdir.writes:
+        sources.write_digests(settings, workdir.path)
   trials = []
   for (settings, workdir), folder in zip(runs, folders, strict=True):
     writer = MetricWriter(workdir, settings.flat(), start)

@@ -95,7 +95,7 @@ def _check_unchanged(settings: Settings, path: str) -> None:
   """UserError if the result of a run is of other files than there are now."""
   labels = settings.task.entry.labels
   loading.check_unchanged(settings.data, [path], labels)
-  sources.check_unchanged(settings, path)
+  sources.check_unchanged([path])
 
 
 def _check_start(
@@ -198,8 +198,6 @@ def run_group(
       files = {'config.json': stored.as_text(config)}
       files |= stored.modules_of([settings]) | loaded.files
       files |= published_exports.files(settings, path)
-      if workdir_lib.is_new(path):
-        files |= sources.begun_with(settings)
       workdir = workdir_lib.open_workdir(
         path, files, settings.identity(), processes.is_first(), len(runs)
       )

@@ -11,7 +11,7 @@ import contextlib
 import glob
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,8 +36,15 @@ from experiments.workdir.checkpoints import leaves
 _TABLE = f'{TOKEN_TABLE}/embedding'
 # In a workdir: digests of what the run began with.
 _FILE = 'begun_with.json'
-# Ends of names of files that a published model is read from.
-_PUBLISHED = ('.json', '.safetensors')
+# What is read of a published model, beside its tensors.
+_PUBLISHED = (
+  'config.json',
+  'generation_config.json',
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'modules.json',
+  '1_Pooling/config.json',
+)
 # If the same files were split in another way, the first run may have trained
 # on test texts of the second.
 _FILES = ('data.source', 'data.text.train')
@@ -155,56 +162,76 @@ def _are_same_files(there: dict, here: dict) -> bool:
   return all(there[key] == here[key] for key in _FILES)
 
 
-def digests(settings: Settings) -> dict[str, str | None]:
-  """Digests of the files that a new run begins with, by key of its config.
+def write_digests(settings: Settings, workdir: str) -> None:
+  """Writes into a workdir what a run begins with, if it is in local files.
 
-  None of those that are gone, or not in a local folder.
+  That is begun_with.json: by key of the config, the digest of each file.
   """
-  found: dict[str, str | None] = {}
+  read = {
+    f'config.{key}': {os.path.abspath(name): store.digest(name) for name in of}
+    for key, of in _read_files(settings).items()
+  }
+  path = os.path.join(workdir, _FILE)
+  if read:
+    workdir_lib.write_atomic(path, json.dumps(read, indent=2) + '\n')
+  elif os.path.exists(path):
+    os.remove(path)
+
+
+def _read_files(settings: Settings) -> dict[str, list[str]]:
+  """Local files that a new run begins with, by key of its config."""
+  found = {}
   if file := settings.model.embeddings.make().file:
-    found['model.embeddings'] = _digest([file])
-  if folder := settings.model.pretrained:
-    pattern = os.path.join(glob.escape(folder), '*')
-    files = [p for p in sorted(glob.glob(pattern)) if p.endswith(_PUBLISHED)]
-    found['model.pretrained'] = _digest(files)
-  if settings.train.init_from:
-    found['train.init_from'] = None
-    with contextlib.suppress(UserError), opened(settings) as run:
+    found['model.embeddings'] = [file]
+  folder = settings.model.pretrained
+  if folder and os.path.isdir(folder):
+    names = [os.path.join(folder, *name.split('/')) for name in _PUBLISHED]
+    names += glob.glob(os.path.join(glob.escape(folder), '*.safetensors'))
+    found['model.pretrained'] = [*filter(os.path.isfile, names)]
+  name = settings.train.init_from
+  if name and not name.startswith(buckets.SCHEMES):
+    with opened(settings) as run:
       # Another training has other scores, in all their digits.
-      found['train.init_from'] = _digest([os.path.join(run, 'metrics.jsonl')])
+      found['train.init_from'] = [os.path.join(run, 'metrics.jsonl')]
   return found
 
 
-def _digest(files: Sequence[str]) -> str | None:
-  """One digest of the contents of files; None if one is gone, or all are."""
-  try:
-    return ' '.join(map(store.digest, files)) or None
-  except OSError:
-    return None
-
-
-def begun_with(settings: Settings) -> dict[str, str]:
-  """The file of the workdir that says what a new run begins with, if any."""
-  begins = digests(settings)
-  return {_FILE: json.dumps(begins, indent=2)} if begins else {}
-
-
-def check_unchanged(settings: Settings, workdir: str) -> None:
+def check_unchanged(workdirs: Iterable[str]) -> None:
   """UserError for a run that began with other files than there are now.
 
-  Says if they are gone. A run that has not begun is not compared.
+  Says if they are gone. A run without a step begins anew, with those there are.
   """
-  then = workdir_lib.read_json(workdir, _FILE, {})
-  for key, now in digests(settings).items() if then else ():
-    value = settings.flat()[key]
-    if now is None:
-      log(f'WARNING: nobody knows whether config.{key} = {value} has changed')
-    elif then.get(key) not in (None, now):
-      raise UserError(
-        f'config.{key} = {value} has changed since {workdir} was created: it '
-        'names the same files, with other contents; restore them, or choose '
-        'another --workdir'
-      )
+  now: dict[str, str | None] = {}
+  for workdir in workdirs:
+    status = workdir_lib.read_status(workdir)
+    if status.get('status') == 'DONE' or status.get('step'):
+      _check_unchanged(workdir, now)
+
+
+def _check_unchanged(workdir: str, now: dict[str, str | None]) -> None:
+  """Compares what one run began with.
+
+  Args:
+    now: digests by path that are known; None of a file that is gone.
+  """
+  of_keys = workdir_lib.read_json(workdir, _FILE, {})
+  workdir_lib.check_json(
+    workdir, _FILE, of_keys, dict.fromkeys(of_keys, dict), ()
+  )
+  for key, then in of_keys.items():
+    for file, digest in then.items():
+      if file not in now:
+        now[file] = store.digest(file) if os.path.isfile(file) else None
+        if now[file] is None:
+          log(
+            f'WARNING: nobody knows whether {file} of {key} has changed, since '
+            'it is gone'
+          )
+      if now[file] not in (None, digest):
+        raise UserError(
+          f'{file} of {key} has changed since {workdir} began with it; restore '
+          'it, or choose another --workdir'
+        )
 
 
 def first_params(

@@ -220,7 +220,7 @@ class ComplexOrder(Position):
       rates = rates[tokens.ids]
     else:
       rates = rates[None]
-    positions_BL1 = jnp.asarray(tokens.positions)[..., None]
+    positions_BL1 = tokens.positions[..., None]
     a, b = jnp.split(x_BLD.astype(jnp.float32), 2, axis=-1)
     for angle in exact_terms(positions_BL1, rates):
       cos, sin = jnp.cos(angle), jnp.sin(angle)

@@ -42,7 +42,7 @@ def angles(positions_BL, rates: np.ndarray):
   return turned.astype(jnp.float32) * jnp.float32(np.pi * 2.0**-31)
 
 
-def exact_terms(positions, rates) -> list[jnp.ndarray]:
+def exact_terms(positions, rates) -> list[jax.Array]:
   """Angles whose sum is positions times rates, each without rounding, float32.
 
   For rates that are learned, of which no table of float64 can be made. The
@@ -50,18 +50,26 @@ def exact_terms(positions, rates) -> list[jnp.ndarray]:
   24 of float32. The gradient of the sum by a rate is its position.
 
   Args:
-    positions: integers, or real numbers, whose part below 1 is rounded.
-    rates: radians per position, float32, of a shape that broadcasts.
+    positions: integers, or real numbers, whose part below 1 is rounded; terms
+      that are 0 are left out where they are known.
+    rates: radians per position, of a shape that broadcasts; read as float32.
   """
+  like = np if isinstance(positions, np.ndarray) else jnp
   is_whole = jnp.issubdtype(positions.dtype, jnp.integer)
-  below = (positions if is_whole else jnp.floor(positions)).astype(jnp.int32)
+  below = (positions if is_whole else like.floor(positions)).astype(like.int32)
   parts = [below & 0xFFF, below & 0xFFF000, below & ~0xFFFFFF]
+  if like is np:
+    parts = [part for part in parts if part.any()]
+  rates = jnp.asarray(rates, jnp.float32)
   bits = jax.lax.bitcast_convert_type(rates, jnp.int32) & ~0xFFF
-  high = jax.lax.bitcast_convert_type(bits, jnp.float32)
-  halves = jax.lax.stop_gradient(high), rates - jax.lax.stop_gradient(high)
-  terms = [part.astype(jnp.float32) * half for part in parts for half in halves]
+  high = jax.lax.stop_gradient(jax.lax.bitcast_convert_type(bits, jnp.float32))
+  terms = [
+    half * part.astype(like.float32)
+    for part in parts
+    for half in (high, rates - high)
+  ]
   if not is_whole:
-    terms.append((positions - below).astype(jnp.float32) * rates)
+    terms.append(rates * (positions - below).astype(like.float32))
   return terms
 
 

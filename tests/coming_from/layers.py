@@ -140,7 +140,9 @@ class Ours:
   def initial_kernels(self):
     init = jax.jit(Attention(512, 1).init)
     params = init(jax.random.key(0), np.zeros((1, 1, 512)))['params']
-    return initial(params['query']['kernel'])
+    of_output = initial(params['out']['kernel'])
+    assert of_output == initial(params['query']['kernel'])
+    return of_output
 
   def kernel_of_queries(self):
     shape = self.run(vectors(7))[2]['query']['kernel'].shape
@@ -292,7 +294,9 @@ class Flax:
 
   def initial_kernels(self):
     layer = nnx.MultiHeadAttention(1, 512, decode=False, rngs=nnx.Rngs(0))
-    return initial(layer.query.kernel[...][:, 0])
+    of_output = initial(layer.out.kernel[...][0])
+    assert of_output == initial(layer.query.kernel[...][:, 0])
+    return of_output
 
   def kernel_of_queries(self):
     _, _, params = self.both(vectors(7), fields={'qkv_features': D})
@@ -443,7 +447,10 @@ class Torch:
 
     torch.manual_seed(0)
     layer = torch.nn.MultiheadAttention(512, 1)
-    return initial(layer.in_proj_weight.detach().numpy()[:512])
+    of_queries = initial(layer.in_proj_weight.detach().numpy()[:512])
+    largest = float(abs(layer.out_proj.weight.detach()).max())
+    assert 0.99 < largest * 512**0.5 <= 1
+    return f'{of_queries}; of the output, uniform up to D^-1/2'
 
   def kernel_of_queries(self):
     assert self.layer().in_proj_weight.shape == (3 * D, D)
@@ -484,14 +491,14 @@ ROWS = {
   'weights': 'weights',
   'weights in training are those': 'weights_with_dropout',
   'dropout': 'dropout',
-  'what it drops': 'what_is_dropped',
+  'the mask of dropout': 'what_is_dropped',
   'biases': 'biases',
-  'initial kernels': 'initial_kernels',
-  'kernel of queries': 'kernel_of_queries',
-  'kernel of the output': 'kernel_of_output',
-  'fewer heads of keys': 'kv_heads',
+  'initial weights (kernels)': 'initial_kernels',
+  'weight of queries': 'kernel_of_queries',
+  'weight of the output': 'kernel_of_output',
+  'grouped queries (GQA)': 'kv_heads',
   'cache': 'cache',
-  'norm of queries and keys': 'norm_of_queries',
+  'QK norm': 'norm_of_queries',
 }
 COLUMNS = {
   '`selfattn.Attention`': Ours(),

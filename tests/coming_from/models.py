@@ -361,7 +361,7 @@ class Transformers:
     )
     counted = torch.tensor(labels_BL[0, 1:] != -100)
     assert is_close(outputs.loss, losses[counted].mean())
-    return '`labels`, which the model shifts; -100: none'
+    return '`labels`, which causal models shift; -100: none'
 
   def kernels(self):
     llama = self.model().model.layers[0].self_attn.k_proj.weight.shape
@@ -381,13 +381,13 @@ ROWS = {
   'keys in the cache': 'keys',
   'attention weights': 'weights',
   'a fully masked row': 'fully_masked_row',
-  'channels that rotate as a pair': 'rotary',
-  'base of a rotation': 'base',
+  'layout of RoPE: channels of a pair': 'rotary',
+  'base of RoPE': 'base',
   'which text of a pair a token is of': 'types',
   'vectors of tokens': 'vectors',
   'dropout': 'dropout',
   'loss': 'loss',
-  'a kernel': 'kernels',
+  'a weight (kernel)': 'kernels',
 }
 COLUMNS = {
   '`selfattn.TextClassifier`': Ours(),

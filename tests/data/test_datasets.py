@@ -217,9 +217,15 @@ def test_sizes_of_mqar_that_do_not_fit_are_refused(options, said):
     recall.AssociativeRecall(**options).check('')
 
 
-def test_one_depth_is_refused():
-  with pytest.raises(ValueError, match='depths = 1 must be at least 2'):
-    recall.Passkey(depths=1).check('')
+@pytest.mark.parametrize('depths', [1, 10])
+def test_depths_are_different_places(depths):
+  source = recall.Passkey(
+    num_pairs=2, length=16, test_lengths=(64,), depths=depths
+  )
+  said = f'depths = {depths} must be between 2 and 9, the places in 16 tokens'
+  with pytest.raises(ValueError, match=said):
+    source.check('')
+  recall.Passkey(num_pairs=2, length=16, depths=9).check('')
 
 
 def test_pairs_stand_at_each_depth_and_are_asked_for_at_the_end():

@@ -39,6 +39,7 @@ def read(tmp_path):
     ("{'a'}", {}),
     ('[ 0 27]', {}),
     ('[0.  -1.5]', {}),
+    ('[1.e-05 2.e+00]', {}),
     ('[0, 27]', {'label_separator': ' '}),
     ("['a', 'b']", {'label_separator': ','}),
     ('[]', {'label_separator': ','}),
@@ -56,9 +57,9 @@ def test_a_printed_list_is_no_label(label, options, format, read):
 @pytest.mark.parametrize('options', [{}, {'label_separator': ';'}])
 def test_a_string_that_looks_like_a_list_is_none(options, read):
   lines = [{'text': 'a', 'label': ['1', 'x;y']}]
-  lines += [{'text': 'b', 'label': '[1]'}] if not options else []
+  lines += [{'text': 'b', 'label': '[1-2 3]'}] if not options else []
   rows = read('\n'.join(map(json.dumps, lines)), format='json', **options)
-  assert rows == [('a', '["1", "x;y"]'), ('b', '[1]')][: len(lines)]
+  assert rows == [('a', '["1", "x;y"]'), ('b', '[1-2 3]')][: len(lines)]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A result is of the files that its run began with."""
 
+import json
 import pathlib
 import shutil
 
@@ -10,6 +11,7 @@ from experiments.command.errors import UserError
 from experiments.settings.settings import from_config
 from experiments.sweeps import plan
 from experiments.training import sources
+from experiments.workdir.workdir import Workdir
 
 
 def vectors(tmp_path, **_):
@@ -39,33 +41,48 @@ def test_files_that_a_run_began_with_are_compared(
   )
   config = make_small_config()
   config.update_from_flattened_dict(changes)
-  settings, path = from_config(config), str(tmp_path / 'trial')
   (key,) = changes
   (spec,) = plan.make(config.to_dict(), [{}], str(tmp_path / 'sweep'))
-  for workdir in (path, spec.path):
-    for name, text in (
-      sources.begun_with(settings) | {'data.json': ''}
-    ).items():
-      (pathlib.Path(workdir) / name).parent.mkdir(parents=True, exist_ok=True)
-      (pathlib.Path(workdir) / name).write_text(text)
-  sources.check_unchanged(settings, path)
-  plan.check_unchanged([spec])
-  assert 'WARNING' not in capfd.readouterr().err
+  workdir = pathlib.Path(spec.path)
+  workdir.mkdir(parents=True)
+  (workdir / 'data.json').write_text('')
+  Workdir(spec.path, 1).set_status('FAILED', 0)
+  sources.write_digests(spec.settings, spec.path)
   content = bytearray(file.read_bytes())
   content[-2] ^= 1
+  before = file.read_bytes()
   file.write_bytes(content)
-  said = rf'config\.{key} = .* has changed since {path} was created: .* other'
+  # It begins anew.
+  plan.check_unchanged([spec])
+  Workdir(spec.path, 1).set_status('INTERRUPTED', 3)
+  said = rf'{file} of config\.{key} has changed since {spec.path} began with it'
   with pytest.raises(UserError, match=said):
-    sources.check_unchanged(settings, path)
-  with pytest.raises(UserError, match=rf'config\.{key} = .* has changed'):
     plan.check_unchanged([spec])
-  shutil.rmtree(file.parent) if kind is not vectors else file.unlink()
-  sources.check_unchanged(settings, path)
-  said = f'WARNING: nobody knows whether config.{key} = '
-  assert said in capfd.readouterr().err
+  file.write_bytes(before)
+  (file.parent / 'other.json').write_text('{}')
+  plan.check_unchanged([spec])
+  assert 'WARNING' not in capfd.readouterr().err
+  file.unlink()
+  plan.check_unchanged([spec, spec])
+  said = f'WARNING: nobody knows whether {file} of config.{key} has changed'
+  assert capfd.readouterr().err.count(said) == 1
 
 
-def test_a_run_that_begins_with_no_file_is_compared_with_none(tmp_path):
+def test_the_pool_of_a_model_is_what_a_run_began_with(tmp_path, published_bert):
+  changes, file = model(tmp_path, published_bert)
+  (tmp_path / 'bert' / '1_Pooling').mkdir()
+  pool = tmp_path / 'bert' / '1_Pooling' / 'config.json'
+  pool.write_text('{"pooling_mode_mean_tokens": true}')
+  config = make_small_config()
+  config.update_from_flattened_dict(changes)
+  sources.write_digests(from_config(config), str(tmp_path))
+  (read,) = json.loads((tmp_path / 'begun_with.json').read_text()).values()
+  assert {str(pool), str(file)} < set(read)
+
+
+def test_a_run_that_begins_with_no_file_keeps_none(tmp_path):
   settings = from_config(make_small_config())
-  assert sources.begun_with(settings) == {}
-  sources.check_unchanged(settings, str(tmp_path))
+  (tmp_path / 'begun_with.json').write_text('{}')
+  sources.write_digests(settings, str(tmp_path))
+  assert not list(tmp_path.iterdir())
+  sources.check_unchanged([str(tmp_path)])

@@ -71,7 +71,7 @@ def test_words_have_their_vectors_and_the_rest_is_drawn_and_all_is_frozen(
   changed = file.read_text().replace('3.5', '3.25')
   before = file.rename(tmp_path / 'before')
   file.write_text(changed)
-  with pytest.raises(UserError, match=r'model\.embeddings = .* has changed'):
+  with pytest.raises(UserError, match=r'vectors.txt of .* has changed'):
     run_lib.run(config, str(path), Signals())
   # A run that is done does not need the file.
   before.replace(file)
