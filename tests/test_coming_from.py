@@ -52,6 +52,7 @@ def test_every_row_and_column_of_the_page_has_a_proof():
       assert list(row) == list(table.COLUMNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('table', 'row', 'column'), [*cells()])
 def test_a_cell_says_what_the_library_does(table, row, column):
   if library_of(column) in ORACLES:

@@ -330,6 +330,7 @@ def test_a_diverging_trial_does_not_affect_its_group(
       assert '8' in os.listdir(saved)
 
 
+@pytest.mark.slow
 def test_a_failing_trial_stops_no_other_and_can_be_retried(
   tmp_path, config_path, sweep
 ):

@@ -98,6 +98,7 @@ def test_measures_are_those_of_the_weights_in_float64(changes):
   np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_measures_are_metrics_of_each_evaluation_and_of_the_result(
   tmp_path, finished_run
 ):

@@ -232,9 +232,8 @@ def several_offsets(tied):
   return settings, classifier, jax.tree.unflatten(tree, drawn)
 
 
-@pytest.mark.parametrize(
-  'tied', [pytest.param(True, marks=pytest.mark.slow), False]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('tied', [True, False])
 def test_of_several_offsets_the_loss_is_that_of_shifted_tokens(tied):
   settings, classifier, params = several_offsets(tied)
   batch, task = make_batch(), settings.task.make()
@@ -423,6 +422,7 @@ def test_tied_classes_are_tokens_of_the_vocabulary():
   np.testing.assert_allclose(logits, every[..., [5, 2]], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_outputs_of_a_string_are_learned_and_evaluated_by_length(
   tmp_path, call_command
 ):

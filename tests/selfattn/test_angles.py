@@ -71,6 +71,7 @@ def test_counted_positions_are_known_under_scan_and_remat():
   assert 'stablehlo.sine' in lowered(Tokens(positions=jnp.asarray(FAR)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('shift', [100_000, 2**24 + 1])
 @pytest.mark.parametrize('name', ['repo', 'grape_ap', 'rotary'])
 def test_far_positions_are_as_exact_as_near_ones(name, shift):

@@ -427,7 +427,10 @@ def test_later_calls_may_have_other_types():
   np.testing.assert_allclose(found.astype(np.float32), want, atol=0.1)
 
 
-@pytest.mark.parametrize('name', ['sinusoidal', 'rotary', 'alibi'])
+@pytest.mark.parametrize(
+  'name',
+  [pytest.param('sinusoidal', marks=pytest.mark.slow), 'rotary', 'alibi'],
+)
 @pytest.mark.parametrize('pool', ['mean', 'cls'])
 def test_padding_before_the_first_token_moves_no_later_one(pool, name):
   classifier = token_classifier(pool, name)

@@ -352,6 +352,7 @@ def test_heads_that_are_not_there_are_refused(parts, said):
 # --- parameters that layers share ---------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('form', FORMS)
 def test_shared_layers_are_a_plain_stack_of_equal_ones(form):
   """Outputs, gradients and sown weights; per-layer positions are shared."""

@@ -294,6 +294,7 @@ def test_the_gradient_of_softmax_is_exported_for_any_number_of_keys():
   np.testing.assert_allclose(exported.call(x), jax.grad(total)(x), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_derivatives_of_softmax_of_a_long_row_are_those_of_jax():
   x = jax.random.normal(jax.random.key(0), (2, 600))
   mask = jnp.arange(600) < 590

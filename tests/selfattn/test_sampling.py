@@ -223,6 +223,7 @@ def test_padding_before_a_pair_moves_no_position(name, restarts, pool):
   np.testing.assert_allclose(left, right, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('pool', ['mean', 'cls'])
 @pytest.mark.parametrize('restarts', [False, True])
 @pytest.mark.parametrize(

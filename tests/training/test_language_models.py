@@ -266,6 +266,7 @@ def test_longrope_reads_all_tokens_anew_where_its_factors_change(trained, run):
   assert known[3:] == drawn
 
 
+@pytest.mark.slow
 def test_heads_are_analysed_on_what_the_model_reads(run, trained):
   tokens = np.random.default_rng(0).integers(2, 200, 4 * WINDOW + 1)
   windows = streams.windows(tokens.astype(np.int32), WINDOW)

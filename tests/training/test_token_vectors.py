@@ -81,6 +81,7 @@ def test_words_have_their_vectors_and_the_rest_is_drawn_and_all_is_frozen(
   assert run_lib.run(config, str(path), Signals())['split'] == 'test'
 
 
+@pytest.mark.slow
 def test_a_frozen_table_has_no_moments_and_no_part_in_the_norm(file):
   config = vectors_config(file, freeze=True)
   settings = from_config(config)
