@@ -131,12 +131,24 @@ def main(values) -> None:
     workdir = os.path.abspath(path)
     if values.report:
       _check_report(values)
-      specs = folder.read(workdir)
+      specs = _read(workdir)
       plan.check_unchanged(specs)
       report = results.report(workdir, values, specs)
       app.print_result(report)
     else:
       _sweep(values, workdir)
+
+
+def _read(workdir: str) -> list[plan.Spec]:
+  """The trials of a sweep; a UserError also says where its last report is."""
+  try:
+    return folder.read(workdir)
+  except UserError as error:
+    # A class of one's own is gone, of which the settings are.
+    table = os.path.join(workdir, 'table.md')
+    if not os.path.exists(table):
+      raise
+    raise UserError(f'{error}; the last report is in {table}') from error
 
 
 def _check_report(values) -> None:

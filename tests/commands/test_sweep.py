@@ -439,6 +439,18 @@ def test_a_report_of_no_sweep_is_one_line(tmp_path, sweep):
   assert 'sweep.json does not exist' in line
 
 
+def test_a_sweep_that_cannot_be_read_says_where_its_last_report_is(
+  tmp_path, sweep
+):
+  """As where the file of a class of one's own is gone."""
+  (tmp_path / 'sweep.json').write_text('{"trials": {}}')
+  table = tmp_path / 'table.md'
+  table.write_text('')
+  code, _, stderr = sweep('--report', f'--workdir={tmp_path}')
+  assert code == 2
+  assert f'; the last report is in {table}' in stderr
+
+
 def test_a_finished_sweep_needs_no_data(
   tmp_path, whole, arguments, sweep, monkeypatch
 ):
