@@ -143,6 +143,8 @@ class _Texts:
       text, read = shown(source), self.read(index)
       rows.append([loss, true, predicted, text, read, origin])
     note = '<p>Misclassified texts are highlighted.</p>' if wrong else ''
+    if self.task.has_probabilities:
+      note += pages.paragraph('The loss is that before calibration.')
     header = ['loss', 'true', 'predicted', 'text', 'tokens', 'file']
     return note + pages.table(header, rows, wrong)
 
@@ -265,6 +267,10 @@ def heads(rows: Sequence[Mapping], ablated: Mapping | None) -> str:
       ]
       for order in ('least', 'most')
     }
-    ylabel = f'{ablated["metric"]} on {ablated["examples"]} texts'
+    name, count = ablated['metric'], ablated['examples']
+    ylabel = f'{name} on {count} texts'
+    with_all = ablated['least_important_first'][0]
+    said = f'With all heads, {name} on these {count} texts is {with_all:.4f}.'
+    shown.insert(0, pages.paragraph(said))
     shown.append(charts.lines(curves, 'heads ablated', ylabel))
   return pages.beside(shown)

@@ -124,3 +124,25 @@ def test_texts_run_in_their_own_direction(browser, page):
   words = find(browser, '.tokens button')
   first, second, third = (word.rect['x'] for word in words)
   assert first > second > third
+
+
+def test_names_on_the_axes_have_the_colour_of_each_scheme(browser, page):
+  """Also of print, where a page that is dark on the screen is light."""
+
+  def emulate(media, scheme):
+    features = [{'name': 'prefers-color-scheme', 'value': scheme}]
+    browser.execute_cdp_cmd(
+      'Emulation.setEmulatedMedia', {'media': media, 'features': features}
+    )
+    # Once the page has heard of the change.
+    return browser.execute_async_script("""
+      const canvas = document.querySelector('.attention > canvas');
+      const done = arguments[0];
+      setTimeout(() => done(canvas.toDataURL()), 300);
+    """)
+
+  show(browser, page, 1200)
+  light, dark = emulate('screen', 'light'), emulate('screen', 'dark')
+  assert light != dark
+  assert emulate('print', 'dark') == light
+  emulate('', 'light')

@@ -128,7 +128,7 @@ function show(root) {
       const weight = shown.weights[query * tokens.length + key];
       const [red, green, blue, opacity] = shade(weight, shown.highest);
       word.style.background = `rgb(${red} ${green} ${blue} / ${opacity})`;
-      word.style.color = opacity > 0.6 ? 'white' : 'inherit';
+      word.style.color = opacity > 0.75 ? 'white' : 'inherit';
       word.classList.toggle('query', key === query);
       word.setAttribute('aria-pressed', key === query);
       word.title = weight.toFixed(4);
@@ -205,6 +205,10 @@ function show(root) {
   });
   text.addEventListener('change', restart);
   restart();
+  // Names on the axes have the colour of the text, which a print changes, too.
+  for (const state of ['(prefers-color-scheme: dark)', 'print']) {
+    matchMedia(state).addEventListener('change', draw);
+  }
 }
 
 document.querySelectorAll('.attention').forEach(show);
