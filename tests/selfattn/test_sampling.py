@@ -272,7 +272,7 @@ def test_texts_with_padding_before_them_are_exported_at_any_length(name):
     parent=None,
   )
   classifier = TextClassifier(10, 3, 8, encoder)
-  ids = np.array([[0, 0, 5, 3, 7]])
+  ids = np.array([[0, 0, 5, 3, 7]], np.int32)
   params = draw(classifier.init, jax.random.key(0), ids, ids > 0)
   outputs = jax.jit(lambda ids, mask: classifier.apply(params, ids, mask))
   sizes = jax.export.symbolic_shape('batch, length')
