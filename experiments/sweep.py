@@ -30,7 +30,7 @@ from experiments.command.errors import (
 )
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.settings import open_models, reference
+from experiments.settings import open_models, reference, stored
 from experiments.sweeps import (
   comparison,
   engines,
@@ -131,24 +131,29 @@ def main(values) -> None:
     workdir = os.path.abspath(path)
     if values.report:
       _check_report(values)
-      specs = _read(workdir)
-      plan.check_unchanged(specs)
-      report = results.report(workdir, values, specs)
-      app.print_result(report)
+      app.print_result(_report(values, workdir))
     else:
       _sweep(values, workdir)
 
 
-def _read(workdir: str) -> list[plan.Spec]:
-  """The trials of a sweep; a UserError also says where its last report is."""
+def _report(values, workdir: str) -> dict:
+  """The results so far; if a class of one's own is gone, the last report.
+
+  The settings of the trials need the class, and their results do not.
+  """
   try:
-    return folder.read(workdir)
-  except UserError as error:
-    # A class of one's own is gone, of which the settings are.
-    table = os.path.join(workdir, 'table.md')
-    if not os.path.exists(table):
+    stored.search_modules(workdir)
+  except UserError as gone:
+    last = workdir_lib.read_json(workdir, 'results.json', {})
+    if values.metric or values.baseline or values.output or not last:
       raise
-    raise UserError(f'{error}; the last report is in {table}') from error
+    log(f'WARNING: {gone}; this is the last report')
+    with open(os.path.join(workdir, 'table.md'), encoding='utf-8') as file:
+      log(file.read())
+    return {'workdir': buckets.origin(workdir), 'table': last.get('table')}
+  specs = folder.read(workdir)
+  plan.check_unchanged(specs)
+  return results.report(workdir, values, specs)
 
 
 def _check_report(values) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from typing import Any
 
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter
@@ -32,8 +31,8 @@ class Watch:
     left = {spec.name for spec in engines.unfinished(specs)}
     self._running: set[str] = set()
     self._ended = {spec.name for spec in specs} - left
-    # Read once, when a trial has ended; None: it has no score.
-    self._scores: dict[str, float | None] = {}
+    # Read once, when a trial has ended.
+    self._outcomes: dict[str, tuple[bool, float | None]] = {}
     total, count = len(specs), len(self._ended)
     self.bar = Reporter('{} trials', total, count, has_lines=False)
     self.bar.table = self._table
@@ -61,31 +60,30 @@ class Watch:
 
   def _row(self, setting: str, specs: list[Spec]) -> list[str]:
     ended = [spec for spec in specs if spec.name in self._ended]
-    done = [spec for spec in ended if _status(spec).get('status') == 'DONE']
-    failed = len(ended) - len(done)
-    scores = [x for x in map(self._score, done) if x is not None]
+    outcomes = [self._outcome(spec) for spec in ended]
+    done = sum(is_done for is_done, _ in outcomes)
+    failed = len(ended) - done
+    scores = [score for _, score in outcomes if score is not None]
     return [
       setting,
-      f'{len(done)}/{len(specs)}',
+      f'{done}/{len(specs)}',
       str(failed or ''),
       f'{statistics.fmean(scores):.4f}' if scores else '',
       ', '.join(f'trial {s.index}' for s in specs if s.name in self._running),
     ]
 
-  def _score(self, spec: Spec) -> float | None:
-    """The mean of a table is of these: the best checkpoint's, on validation."""
-    if spec.name not in self._scores:
-      self._scores[spec.name] = None
-      # A damaged file is an error of the report, and ends no training.
+  def _outcome(self, spec: Spec) -> tuple[bool, float | None]:
+    """Whether a trial that has ended is DONE, and its best score if it has one.
+
+    On validation: the mean of a table is of these. A damaged file is an error
+    of the report, and ends no training.
+    """
+    if spec.name not in self._outcomes:
+      is_done, score = False, None
       with contextlib.suppress(UserError):
-        (row,) = results.collect([spec])
-        self._scores[spec.name] = row[f'best/validation/{self._metric}']
-    return self._scores[spec.name]
-
-
-def _status(spec: Spec) -> dict[str, Any]:
-  """The status of a trial, of which a damaged one says nothing."""
-  try:
-    return workdir_lib.read_status(spec.path)
-  except UserError:
-    return {}
+        status = workdir_lib.read_status(spec.path)
+        is_done = status.get('status') == 'DONE'
+        (row,) = results.collect([spec]) if is_done else ({},)
+        score = row.get(f'best/validation/{self._metric}')
+      self._outcomes[spec.name] = is_done, score
+    return self._outcomes[spec.name]

@@ -439,16 +439,23 @@ def test_a_report_of_no_sweep_is_one_line(tmp_path, sweep):
   assert 'sweep.json does not exist' in line
 
 
-def test_a_sweep_that_cannot_be_read_says_where_its_last_report_is(
-  tmp_path, sweep
+def test_a_report_without_a_class_of_ones_own_is_the_last_one(
+  tmp_path, sweep, monkeypatch
 ):
-  """As where the file of a class of one's own is gone."""
-  (tmp_path / 'sweep.json').write_text('{"trials": {}}')
-  table = tmp_path / 'table.md'
-  table.write_text('')
-  code, _, stderr = sweep('--report', f'--workdir={tmp_path}')
-  assert code == 2
-  assert f'; the last report is in {table}' in stderr
+  def gone(_):
+    raise UserError('mine of mine.py, which is gone')
+
+  monkeypatch.setattr(stored, 'search_modules', gone)
+  (tmp_path / 'results.json').write_text('{"table": [{"setting": "mine"}]}')
+  (tmp_path / 'table.md').write_text('| mine | 0.5 |')
+  flags = ('--report', f'--workdir={tmp_path}')
+  code, stdout, stderr = sweep(*flags)
+  assert (code, last_json(stdout)['table']) == (0, [{'setting': 'mine'}])
+  assert 'WARNING: mine of mine.py, which is gone; this is the last' in stderr
+  assert '| mine | 0.5 |' in stderr
+  # Nothing can be ranked anew.
+  code, _, stderr = sweep(*flags, '--metric=loss')
+  assert (code, stderr) == (2, 'error: mine of mine.py, which is gone\n')
 
 
 def test_a_finished_sweep_needs_no_data(
