@@ -43,14 +43,21 @@ def read(path: str, size: int) -> torch.Tensor:
   return torch.tensor(tokens, device=DEVICE)
 
 
-def train(method: str, seed: int, tokens: torch.Tensor):
-  """A model after all steps."""
+def initialised(method: str, seed: int, **options):
+  """A model of a method, and of options of its layers."""
   torch.manual_seed(seed)
   of_layers, of_model = METHODS[method]
-  layers = Decoder(dim=128, depth=3, heads=4, attn_dim_head=32, **of_layers)
-  model = TransformerWrapper(
+  layers = Decoder(
+    dim=128, depth=3, heads=4, attn_dim_head=32, **of_layers, **options
+  )
+  return TransformerWrapper(
     num_tokens=256, max_seq_len=max(LENGTHS), attn_layers=layers, **of_model
   ).to(DEVICE)
+
+
+def train(method: str, seed: int, tokens: torch.Tensor):
+  """A model after all steps."""
+  model = initialised(method, seed)
   optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.01)
   scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
   draw = np.random.default_rng(seed)
