@@ -1,12 +1,11 @@
 """Bits per byte by length of x-transformers' rotary model, extended by options.
 
     python -m venv PEER && PEER/bin/pip install torch x-transformers
-    PYTHONPATH=.:scripts PEER/bin/python scripts/longer_contexts_peer.py \\
-        TRAIN TEST FILE
+    PYTHONPATH=. PEER/bin/python scripts/longer_contexts_peer.py TRAIN TEST FILE
 
-The model, its training and the bytes are those of scripts/language_model_peer.py
-and of configs/longer_contexts.py: each way is read with the parameters of one
-training, of three seeds.
+The model and its training are those of scripts/language_model_peer.py, and the
+bytes are those of configs/longer_contexts.py. Each way reads them with the
+parameters of one training, of three seeds.
 """
 
 import importlib.metadata
