@@ -1,14 +1,16 @@
-"""Accuracy of passkey retrieval by length and depth, of each model of a sweep.
+"""What the models of a sweep do at each place of a text.
 
-    bash scripts/run.sh python scripts/recall_by_depth.py \\
-      --workdir=runs/longer_passkeys --output=FILE
+    bash scripts/run.sh python scripts/by_place.py --workdir=SWEEP --output=FILE
 
-The runs are of configs/passkey.py. A row of FILE has the accuracy of a setting
-on the strings of test of one length and one depth, over seeds.
+Of runs of configs/passkey.py, it is the accuracy of retrieval by length of the
+text and depth of the keys; of language models, bits per byte by position in a
+window of 2,048 tokens, in ranges that double. A row of FILE has a setting and a
+place, over seeds.
 """
 
 import collections
 import json
+import math
 import pathlib
 import sys
 from typing import Any
@@ -20,11 +22,13 @@ from experiments.command import provenance
 from experiments.data.token_labels import NONE
 from experiments.sweeps import folder, names
 from experiments.sweeps.comparison import interval
+from experiments.training import evaluation, lengths
 
 WORKDIR = flags.DEFINE_string('workdir', None, 'A sweep.', required=True)
 OUTPUT = flags.DEFINE_string('output', None, 'A JSON file.', required=True)
-# Strings of a batch: each has a score for each two of its tokens.
+# Texts of a batch of retrieval: each has a score for each two of its tokens.
 BATCH = 8
+WINDOW = 2_048
 
 
 def accuracies(spec):
@@ -42,21 +46,40 @@ def accuracies(spec):
   return {place: sum(of) / len(of) for place, of in hits.items()}
 
 
+def bits(spec):
+  """Bits per byte of a run by (first, last) position in a window.
+
+  A token is a byte.
+  """
+  data = evaluation.load_data(spec.settings, spec.path, None)
+  run = evaluation.restore_params(spec.path, 'best')
+  tokens, size = data.splits['test'].tokens, data.num_bytes['test']
+  loss = lengths.evaluate(run, tokens, size, WINDOW, 0, WINDOW)
+  return {
+    (part['first'], part['last']): part['loss'] / math.log(2)
+    for part in loss.by_position
+  }
+
+
 def main(_):
   specs = folder.read(WORKDIR.value)
-  scores = collections.defaultdict(list)
+  is_stream = specs[0].settings.data.is_stream
+  keys = ('first', 'last') if is_stream else ('length', 'depth')
+  measured = collections.defaultdict(list)
   for spec, setting in zip(specs, names.of_specs(specs).names, strict=True):
-    for place, accuracy in accuracies(spec).items():
-      scores[setting, *place].append(accuracy)
+    by_place = bits(spec) if is_stream else accuracies(spec)
+    for place, value in by_place.items():
+      measured[setting, *place].append(value)
+  measure = 'bits_per_byte' if is_stream else 'accuracy'
   content = {
     'command': provenance.without_paths(['python', *sys.argv]),
     'commit': provenance.commit(),
     'machine': provenance.machine(),
     'versions': provenance.versions(),
     'rows': [
-      {'setting': setting, 'length': length, 'depth': depth}
-      | {'accuracy': interval(of_seeds)}
-      for (setting, length, depth), of_seeds in scores.items()
+      {'setting': setting, **dict(zip(keys, place, strict=True))}
+      | {measure: interval(of_seeds)}
+      for (setting, *place), of_seeds in measured.items()
     ],
   }
   text = json.dumps(content, indent=1)
