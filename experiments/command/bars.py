@@ -23,7 +23,7 @@ from rich.progress import (
   TaskID,
   TextColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 
@@ -56,9 +56,17 @@ class Display:
     self.is_possible = self._console.is_interactive
     self._live: Live | None = None
     self._bars = Progress(
-      TextColumn('{task.description}', markup=False),
-      BarColumn(bar_width=None),
-      TimeLeft(),
+      # With little room the text has several lines: nothing is cut.
+      TextColumn('{task.description}', markup=False, table_column=Column()),
+      BarColumn(
+        bar_width=None,
+        # rich's own is nearly black: on white, a bar at 0 looks full.
+        style='bright_black',
+        # At least 10 wide, and else what the others leave.
+        table_column=Column(ratio=1, width=10),
+      ),
+      TimeLeft(table_column=Column(no_wrap=True, min_width=7)),
+      expand=True,
       console=self._console,
       auto_refresh=False,
       # A step, or a trial, may take longer than any period.
@@ -127,7 +135,9 @@ class Display:
 
   def _table(self, rows: list[list[str]]) -> Table:
     header, *body = rows
-    table = Table(*header, box=None)
+    # The whole name of a setting, whose end is often what it differs in.
+    columns = (Column(name, overflow='fold') for name in header)
+    table = Table(*columns, box=None)
     # Drawing takes time, and more would not be seen.
     for row in body[: self._console.height]:
       table.add_row(*row)

@@ -83,14 +83,15 @@ def lines(written):
 
 
 def test_a_bar_has_count_and_time_left_in_80_columns_and_goes(on_terminal):
-  code, written = on_terminal(WORK)
+  code, written = on_terminal(WORK, TERM='xterm-256color')
   assert code == 0
   bars = [line for line in lines(written) if 'things' in line]
   assert any(
     re.fullmatch(r'1,000/2,000 things \S+ 0:00:0\d', bar) for bar in bars
   )
-  # Without a time, the last column is empty.
-  assert {len(bar) for bar in bars} == {79, 80}
+  assert {len(bar) for bar in bars} == {80}
+  # What is not done is grey on any background: rich's own is nearly black.
+  assert '\x1b[90m━' in written
   assert written.endswith(ERASED)
 
 
@@ -122,6 +123,26 @@ def test_a_table_stands_below_its_bar_and_goes_with_it(on_terminal):
   ]
   assert '0/4 trials' in shown[last - 1]
   assert written.endswith('end\r\n')
+
+
+def test_nothing_is_cut_in_80_columns(on_terminal):
+  _, written = on_terminal("""
+    name = 'position=rotary(base=500)+t5(num_buckets=16), learning_rate=0.001'
+    row = [name, '1/3', '', '0.6543', 'trial 3, trial 4']
+    score = 'mean best validation/accuracy'
+    header = ['setting', 'done', 'failed', score, 'running']
+    with Reporter('{} trials', 8) as outer:
+      outer.table = lambda: [header, row]
+      outer.show()
+      text = '{} steps  loss 1.234  best bits_per_byte 1.234  135.7 steps/s'
+      with Reporter(text, 200000) as inner:
+        inner.add(1)
+        inner.add(99999)
+  """)
+  assert '…' not in written
+  shown = '\n'.join(lines(written))
+  assert '135.7 steps/s' in shown
+  assert re.search(r'100,000/200,000 steps .* ━{4,}\S* \d:\d\d:\d\d\n', shown)
 
 
 def test_the_cursor_is_never_left_hidden(on_terminal):
