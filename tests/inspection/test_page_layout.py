@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments.inspection import charts, pages
+from experiments.inspection import charts, figures, pages
 from experiments.inspection.charts import Point
 from experiments.inspection.head_analysis import AttentionMaps
+from selfattn import plots
 
 HEBREW = ['הסרט', 'היה', 'good']
 
@@ -22,12 +23,20 @@ def page(tmp_path_factory):
     ['/a/path/' + 'x' * 200, 'many words ' * 20],
     [' '.join(HEBREW), 'short'],
   ]
+  # In inches: a single map, and one of each of eight heads.
+  drawn = [
+    pages.picture(
+      figures.png(plots.plot([0, 1], figsize=(width, 3.0))), f'{width} in'
+    )
+    for width in (4, 21)
+  ]
   maps = AttentionMaps(HEBREW, np.full((1, 2, 3, 3), 1 / 3))
   pages.write(
     str(path),
     'a' * 90,
     [
       pages.figures([chart] * 5, 20),
+      pages.figures(drawn, 24),
       pages.beside(
         [
           pages.table(
@@ -85,6 +94,20 @@ def test_curves_stand_side_by_side(width, in_a_row, browser, page):
   assert tops.count(tops[0]) == in_a_row
   last = curves[in_a_row - 1].rect
   assert last['x'] + last['width'] == pytest.approx(width, abs=20)
+
+
+@pytest.mark.parametrize('width', [400, 1200])
+def test_letters_of_wide_figures_can_be_read(width, browser, page):
+  """Letters of 10 points are eight pixels high; on paper, nothing scrolls."""
+  show(browser, page, width)
+  narrow, wide = find(browser, 'img')
+  assert narrow.rect['width'] <= width
+  assert wide.rect['width'] * 10 / 72 / 21 > 7.9
+  emulate = 'Emulation.setEmulatedMedia'
+  browser.execute_cdp_cmd(emulate, {'media': 'print'})
+  printed = wide.rect['width']
+  browser.execute_cdp_cmd(emulate, {'media': ''})
+  assert printed <= width
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import numpy as np
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.settings.settings import default_values
 from experiments.workdir import workdir as workdir_lib
+from selfattn import plots
 
 # The name of a page in a folder.
 NAME = 'index.html'
@@ -27,6 +28,8 @@ _HERE = pathlib.Path(__file__).parent
 # Columns of cells with longer texts keep some width on narrow screens.
 _LONG_TEXT = 40
 _MOST_DECIMALS = 8
+# Pixels that a figure has on half of a common screen.
+_WIDE = 560
 _TAG = re.compile('<[^>]*>')
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
 _STEPS = 2**16 - 1
@@ -168,9 +171,19 @@ def config(flat: dict) -> str:
 
 
 def picture(content: bytes, description: str) -> str:
-  """The content of a PNG file, embedded."""
+  """The content of a PNG file of figures.png, embedded.
+
+  A wide figure has a row of its own. It scrolls where the page is so narrow
+  that its letters would be less than 8 pixels high.
+  """
   data = base64.b64encode(content).decode()
-  return f'<img src="data:image/png;base64,{data}" alt="{escape(description)}">'
+  # Letters of 10 points are 8 pixels high at 57 pixels per inch.
+  least = int.from_bytes(content[16:20]) * 57 // plots.DPI
+  kind = 'wide picture' if least > _WIDE else 'picture'
+  return (
+    f'<div class="{kind}"><img style="--least-width: {least}px" '
+    f'src="data:image/png;base64,{data}" alt="{escape(description)}"></div>'
+  )
 
 
 def figures(drawn: Iterable[str], least_rem: int) -> str:
