@@ -49,7 +49,7 @@ def lines(
   styles: Mapping[str, int] | None = None,
   over: Sequence[Point] = (),
 ) -> Html:
-  """Curves by name, with a legend where there are several.
+  """Curves by name, with a legend.
 
   Equal curves, which would hide one another, are one with all their names.
 
@@ -94,7 +94,7 @@ def lines(
   return Html(
     f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
     f'aria-label="{escape(f"{ylabel} by {xlabel}")}">\n{"".join(parts)}\n</svg>'
-    f'<figcaption>{"".join(legend) * (len(curves) > 1)}</figcaption></figure>'
+    f'<figcaption>{"".join(legend)}</figcaption></figure>'
   )
 
 
@@ -175,7 +175,8 @@ def _curve(
   around = [p._replace(y=p.low) for p in bounds]
   around += [p._replace(y=p.high) for p in reversed(bounds)]
   if around:
-    yield f'<polygon {style} points="{_path(around, across, up)}"/>'
+    bar = 'class="bar" ' if len(bounds) == 1 else ''
+    yield f'<polygon {bar}{style} points="{_path(around, across, up)}"/>'
   yield (
     f'<polyline {style} stroke-dasharray="{dash}" '
     f'points="{_path(points, across, up)}"/>'

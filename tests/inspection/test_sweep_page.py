@@ -118,9 +118,14 @@ def test_grids_that_grow_by_factors_are_logarithmic(values, expected):
 
 @pytest.mark.parametrize('log', [False, True])
 def test_a_chart_may_have_one_point(log):
-  chart = charts.lines({'a': [charts.Point(128, 0)]}, 'x', 'y', log=log)
+  point = charts.Point(128, 0, -1, 1)
+  chart = charts.lines({'a': [point]}, 'x', 'y', log=log)
   assert '>128</text>' in chart
   assert chart.count('<circle') == 1
+  # Its range would be lost on the line of the grid.
+  assert '<polygon class="bar"' in chart
+  # What the curve is.
+  assert '</svg> a</span>' in chart
 
 
 def test_large_integers_are_exact():
