@@ -9,7 +9,6 @@ short names. All code imports the short names, which `make_importable` has a
 process find.
 """
 
-import importlib
 import os
 import sys
 
@@ -36,9 +35,3 @@ def make_importable() -> None:
       )
   if sys.path[:1] != [folder]:
     sys.path.insert(0, folder)
-
-
-def main() -> None:
-  """Runs the script `selfattn` of an installation."""
-  make_importable()
-  importlib.import_module('experiments.__main__').main()

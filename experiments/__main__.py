@@ -11,13 +11,15 @@ from __future__ import annotations
 import pathlib
 import runpy
 import sys
-from importlib import util
-
-from experiments.command.errors import nearest
+from importlib import import_module, util
 
 
 def main() -> None:
   """Runs a command in this process, or prints the list of commands."""
+  # An installation has `experiments` by this name from here on.
+  import_module(str(__package__)).make_importable()
+  from experiments.command.errors import nearest
+
   folder = pathlib.Path(__file__).parent
   commands = sorted(path.stem for path in folder.glob('[a-z]*.py'))
   name, *more = sys.argv[1:] or ['--help']

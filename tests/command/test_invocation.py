@@ -119,9 +119,24 @@ def test_the_script_of_an_installation_finds_this_code_first(
 ):
   monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
   monkeypatch.setattr(sys, 'argv', ['selfattn', '--help'])
-  experiments.main()
+  __main__.main()
   assert 'commands: ' in capsys.readouterr().out
   assert sys.path[:2] == [str(ROOT), str(tmp_path)]
+
+
+def test_an_installation_is_a_module_too(tmp_path):
+  installed = tmp_path / 'selfattn_commands'
+  installed.mkdir()
+  (installed / 'experiments').symlink_to(ROOT / 'experiments')
+  done = subprocess.run(
+    [sys.executable, '-m', 'selfattn_commands.experiments'],
+    cwd=tmp_path,
+    env=os.environ | {'PYTHONPATH': str(tmp_path)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert 'commands: ' in done.stdout, done.stderr
 
 
 def test_every_package_is_in_an_installation():
