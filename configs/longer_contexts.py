@@ -32,7 +32,7 @@ def get_config():
   config = language_model.get_config()
   config.data.source = 'stream(train_bytes=10000000, test_bytes=65536)'
   config.data.text.test = ('test.tsv',)
-  config.data.validation_fraction = 0.005
+  config.data.validation_fraction = 0.001
   config.data.max_length = SHORT
   config.model.position = 'rotary'
   config.train.steps = 1500
