@@ -55,7 +55,7 @@ def sweep_windows():
   """Further training on longer windows, of as many bytes in a batch."""
   for length in (512, 2048):
     ways = [{'model.position': 'rotary'}, {'model.position': 'none'}]
-    ways += _scaled(length // SHORT, ('linear', 'ntk', 'yarn'))
+    ways += _scaled(length // SHORT, ('linear', 'yarn'))
     for way in ways:
       for steps in (30, 100, 300):
         yield way | {

@@ -9,18 +9,16 @@ steps: then the accuracy on validation is 1.
         --workdir=runs/passkey
     bash scripts/run.sh experiments.evaluate --workdir=runs/passkey
 
-One key is what a passkey is: a run of zero steps begins with a trained one,
-
-    --config.train.init_from=runs/passkey --config.train.steps=0
-    --config.data.source='passkey(vocab_size=64, num_pairs=1, length=128)'
-
-and so do runs with other positions, see configs/longer_contexts.py:
+Runs of zero steps begin with a trained one, and have other positions, see
+configs/longer_contexts.py:
 
     bash scripts/run.sh experiments.sweep --config=configs/passkey.py \
         --sweep=seeds --workdir=runs/passkeys
     bash scripts/run.sh experiments.sweep --config=configs/passkey.py \
         --config.train.init_from=runs/passkeys --config.train.steps=0 \
         --sweep=ways,seeds --workdir=runs/longer_passkeys
+    bash scripts/run.sh python scripts/by_place.py \
+        --workdir=runs/longer_passkeys --output=FILE
 """
 
 from configs import longer_contexts, mqar
@@ -30,15 +28,25 @@ def get_config():
   """Differences from configs/mqar.py."""
   config = mqar.get_config()
   # As many texts as are read: none is seen twice.
-  config.data.source = (
-    'passkey(vocab_size=64, num_pairs=8, length=128, test_lengths=(128, 256, '
-    '512, 1024, 2048), train=192000, test=100)'
-  )
+  config.data.source = _source(train=192_000)
   config.data.max_length = 2048
+  config.data.num_buckets = 5
   config.train.steps = 3_000
   config.train.eval_batch_size = 16
   return config
 
 
+def _source(train):
+  return (
+    'passkey(vocab_size=64, num_pairs=8, length=128, test_lengths=(128, 256, '
+    f'512, 1024, 2048), train={train}, test=100)'
+  )
+
+
+def sweep_ways():
+  """Ways of reading longer texts, none of which trains."""
+  for way in longer_contexts.sweep_ways():
+    yield way | {'data.source': _source(train=1_000)}
+
+
 sweep_seeds = mqar.sweep_seeds
-sweep_ways = longer_contexts.sweep_ways

@@ -38,11 +38,15 @@ def accuracies(spec):
   rows = source.read('', data.seed)['test']
   classify: Any = predict.load(spec.path, batch_size=BATCH)
   hits = collections.defaultdict(list)
-  for index, answer in enumerate(classify([row.text for row in rows])):
-    number, of_length = divmod(index, len(source.test_lengths))
-    place = source.test_lengths[of_length], source.depth(number)
-    pairs = zip(answer.label, rows[index].label.split(), strict=True)
-    hits[place] += [said == label for said, label in pairs if label != NONE]
+  for index, length in enumerate(source.test_lengths):
+    of_length = rows[index :: len(source.test_lengths)]
+    answers = classify([row.text for row in of_length])
+    for number, answer in enumerate(answers):
+      labels = of_length[number].label.split()
+      pairs = zip(answer.label, labels, strict=True)
+      hits[length, source.depth(number)] += [
+        said == label for said, label in pairs if label != NONE
+      ]
   return {place: sum(of) / len(of) for place, of in hits.items()}
 
 

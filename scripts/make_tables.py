@@ -34,6 +34,7 @@ FILES = (
   'docs/configuration.md',
   'docs/data.md',
   'docs/language_models.md',
+  'docs/longer_contexts.md',
   'docs/pretrained.md',
   'docs/cli.md',
 )
