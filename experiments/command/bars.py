@@ -57,11 +57,17 @@ class Display:
     self._live: Live | None = None
     self._bars = Progress(
       # With little room the text has several lines: nothing is cut.
-      TextColumn('{task.description}', markup=False, table_column=Column()),
+      TextColumn(
+        '{task.description}',
+        markup=False,
+        table_column=Column(overflow='fold'),
+      ),
       BarColumn(
         bar_width=None,
-        # rich's own is nearly black: on white, a bar at 0 looks full.
-        style='bright_black',
+        # rich's own is nearly black: on white, a bar at 0 looks full. The black
+        # that a terminal calls bright may be its background. This is between
+        # black and white, and bright black where there are 16 colours.
+        style='grey46',
         # At least 10 wide, and else what the others leave.
         table_column=Column(ratio=1, width=10),
       ),
