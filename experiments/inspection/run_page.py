@@ -301,4 +301,4 @@ def _positions(
   if not names:
     return []
   pictures = [pages.picture(drawn.pngs[name], name) for name in names]
-  return [pages.section('Positions', pages.figures(pictures, 24))]
+  return [pages.section('Positions', pages.figures(pictures, pages.COLUMN))]

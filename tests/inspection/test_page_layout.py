@@ -23,12 +23,12 @@ def page(tmp_path_factory):
     ['/a/path/' + 'x' * 200, 'many words ' * 20],
     [' '.join(HEBREW), 'short'],
   ]
-  # In inches: a single map, and one of each of eight heads.
+  # In inches: a single map, and one of each of three and of eight heads.
   drawn = [
     pages.picture(
       figures.png(plots.plot([0, 1], figsize=(width, 3.0))), f'{width} in'
     )
-    for width in (4, 21)
+    for width in (4, 8.6, 21)
   ]
   maps = AttentionMaps(HEBREW, np.full((1, 2, 3, 3), 1 / 3))
   pages.write(
@@ -36,7 +36,7 @@ def page(tmp_path_factory):
     'a' * 90,
     [
       pages.figures([chart] * 5, 20),
-      pages.figures(drawn, 24),
+      pages.figures(drawn, pages.COLUMN),
       pages.beside(
         [
           pages.table(
@@ -100,7 +100,7 @@ def test_curves_stand_side_by_side(width, in_a_row, browser, page):
 def test_letters_of_wide_figures_can_be_read(width, browser, page):
   """Letters of 10 points are eight pixels high; on paper, nothing scrolls."""
   show(browser, page, width)
-  narrow, wide = find(browser, 'img')
+  narrow, _, wide = find(browser, 'img')
   assert narrow.rect['width'] <= width
   assert wide.rect['width'] * 10 / 72 / 21 > 7.9
   emulate = 'Emulation.setEmulatedMedia'
@@ -108,6 +108,14 @@ def test_letters_of_wide_figures_can_be_read(width, browser, page):
   printed = wide.rect['width']
   browser.execute_cdp_cmd(emulate, {'media': ''})
   assert printed <= width
+
+
+@pytest.mark.parametrize('width', [1280, 1600])
+def test_a_figure_that_has_room_does_not_scroll(width, browser, page):
+  """Of 8.6 inches, in a page of three columns."""
+  show(browser, page, width)
+  box = find(browser, '.picture')[1]
+  assert box.get_property('scrollWidth') == box.get_property('clientWidth')
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ _HERE = pathlib.Path(__file__).parent
 # Columns of cells with longer texts keep some width on narrow screens.
 _LONG_TEXT = 40
 _MOST_DECIMALS = 8
-# Pixels that a figure has on half of a common screen.
-_WIDE = 560
+# The least width of a column of pictures, in rem of 16 pixels each.
+COLUMN = 24
 _TAG = re.compile('<[^>]*>')
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
 _STEPS = 2**16 - 1
@@ -173,13 +173,13 @@ def config(flat: dict) -> str:
 def picture(content: bytes, description: str) -> str:
   """The content of a PNG file of figures.png, embedded.
 
-  A wide figure has a row of its own. It scrolls where the page is so narrow
-  that its letters would be less than 8 pixels high.
+  A figure whose letters would be less than 8 pixels high in a column of
+  `COLUMN` has a row of its own. It scrolls where the page is too narrow for it.
   """
   data = base64.b64encode(content).decode()
   # Letters of 10 points are 8 pixels high at 57 pixels per inch.
   least = int.from_bytes(content[16:20]) * 57 // plots.DPI
-  kind = 'wide picture' if least > _WIDE else 'picture'
+  kind = 'wide picture' if least > 16 * COLUMN else 'picture'
   return (
     f'<div class="{kind}"><img style="--least-width: {least}px" '
     f'src="data:image/png;base64,{data}" alt="{escape(description)}"></div>'
