@@ -155,6 +155,8 @@ def _against(compared: Comparison, key: str, keys: Sequence[str]) -> str:
   done = [entry for entry in compared.table if entry['n']]
   others = [other for other in keys if other != key]
   named = names.of([{k: entry[k] for k in others} for entry in done])
+  if len(set(named)) == 1:
+    named = ['all settings'] * len(done)
   curves: dict[str, list[Point]] = {}
   for name, entry in zip(named, done, strict=True):
     point = _point(entry[key], _values(entry['validation']))

@@ -73,6 +73,11 @@ def test_a_chart_is_logarithmic_and_says_its_values():
   assert chart.count('<polygon') == 2
 
 
+def test_one_curve_of_a_swept_number_says_what_it_is_of():
+  chart = sweep_page._against(compared(), 'rate', ['rate'])
+  assert re.findall('</svg> (.*?)</span>', chart) == ['all settings']
+
+
 def test_a_sweep_without_results_has_a_page(monkeypatch):
   monkeypatch.setattr(
     sweep_page.names, 'swept', lambda specs, over: ['rate', 'decay']
