@@ -13,6 +13,8 @@ import sys
 from importlib import metadata
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+# The names of this package, in a checkout and in an installation.
+_PACKAGE_NAMES = ('experiments', 'selfattn_commands.experiments')
 # The folder of `experiments` and `configs`.
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 # Of control groups of version 2: microseconds in each period, or max.
@@ -26,12 +28,14 @@ _FOLDERS = (
 def command() -> list[str]:
   """The command line as it was typed, from `experiments.NAME` on."""
   words = sys.orig_argv
+  if os.path.basename((*words, '', '')[1]) == 'selfattn':
+    words = ['experiments', *words[2:]]
+  elif '-m' in words:
+    words = words[words.index('-m') + 1 :]
   # `selfattn NAME`, and `python -m experiments NAME`.
-  is_script = os.path.basename((*words, '', '')[1]) == 'selfattn'
-  if is_script or words[1:3] == ['-m', 'experiments']:
-    name, *more = words[2 if is_script else 3 :]
-    return [f'experiments.{name}', *more]
-  return words[words.index('-m') + 1 :] if '-m' in words else words
+  if (*words, '')[0] in _PACKAGE_NAMES:
+    words = [f'experiments.{words[1]}', *words[2:]]
+  return words
 
 
 def work_for(words: list[str]) -> None:

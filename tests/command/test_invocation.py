@@ -23,13 +23,15 @@ from experiments.command.errors import UserError
 @pytest.mark.parametrize(
   'typed',
   [
-    ['python', '-m', 'experiments.train', '--workdir=x', '-m'],
-    ['python', '-m', 'experiments', 'train', '--workdir=x', '-m'],
-    ['/usr/bin/python3', '/usr/bin/selfattn', 'train', '--workdir=x', '-m'],
+    'python -m experiments.train',
+    'python -m experiments train',
+    'python -u -m experiments train',
+    'python -m selfattn_commands.experiments train',
+    '/usr/bin/python3 /usr/bin/selfattn train',
   ],
 )
 def test_a_command_has_one_name_however_it_is_started(typed, monkeypatch):
-  monkeypatch.setattr(sys, 'orig_argv', typed)
+  monkeypatch.setattr(sys, 'orig_argv', [*typed.split(), '--workdir=x', '-m'])
   assert provenance.command() == ['experiments.train', '--workdir=x', '-m']
 
 
