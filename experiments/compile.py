@@ -4,8 +4,8 @@
         --config.data.dir=PATH --topology=v5e:2x4
 
 Prints the memory that each device needs and the collectives between devices.
-Exit code 2 if it does not fit into memory. Needs the extra `tpu-compile`: bash
-scripts/run.sh pip install 'jax[tpu]'
+Exit code 2 if it does not fit into memory. Needs the extra `tpu-compile`:
+bash scripts/run.sh pip install 'jax[tpu]'
 """
 
 from __future__ import annotations

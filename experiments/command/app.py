@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from absl import flags
 from absl import logging as absl_logging
 
-from experiments.command import command_line, distributed
+from experiments.command import command_line, distributed, provenance
 from experiments.command.errors import (
   Diverged,
   Failed,
@@ -124,7 +124,8 @@ def _run(main, define, doc, describe) -> None:
     word, code = next(
       end for kind, end in _ENDS.items() if isinstance(error, kind)
     )
-    print(f'{word}: {" ".join(str(error).split())}', file=sys.stderr)
+    said = provenance.typed_here(' '.join(str(error).split()))
+    print(f'{word}: {said}', file=sys.stderr)
   except Exception as error:
     code = ERROR
     if _is_of_platform(error):

@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments.command import modules
+from experiments.command import modules, provenance
 from experiments.command.config_files import (
   DEFAULT_CONFIG,
   find_config,
@@ -215,7 +215,7 @@ def _print_help(values, doc, path, config, describe, word: str) -> None:
     print(describe(name, config))
     return
   # PYTHONOPTIMIZE=2 leaves out docstrings.
-  print(f'{(doc or "").strip()}\n\nflags:')
+  print(f'{provenance.typed_here(doc or "").strip()}\n\nflags:')
   if describe is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')

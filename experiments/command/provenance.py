@@ -58,6 +58,14 @@ def shell_line(words: list[str]) -> str:
   return shlex.join(['selfattn', name, *words[1:]])
 
 
+def typed_here(text: str) -> str:
+  """A text with commands of a checkout, in an installation with its own."""
+  if _is_checkout():
+    return text
+  text = text.replace('bash scripts/run.sh experiments.', 'selfattn ')
+  return text.replace('bash scripts/run.sh ', '')
+
+
 def without_paths(command: list[str]) -> str:
   """The command with PATH for folders, as it can be typed elsewhere.
 

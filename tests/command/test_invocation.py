@@ -16,7 +16,7 @@ from conftest import ROOT
 import experiments
 import selfattn
 from experiments import __main__
-from experiments.command import command_line, config_files, provenance
+from experiments.command import app, command_line, config_files, provenance
 from experiments.command.errors import UserError
 
 
@@ -46,6 +46,32 @@ def test_a_line_for_a_shell_starts_what_is_there(tmp_path, monkeypatch):
   assert provenance.shell_line(words) == "selfattn sweep --grid 'a b'"
   # Of the repository around an installed package.
   assert provenance.commit() is None
+
+
+@pytest.mark.parametrize(
+  ('is_checkout', 'begin', 'install'),
+  [
+    (True, 'bash scripts/run.sh experiments.a', 'bash scripts/run.sh pip'),
+    (False, 'selfattn a', 'pip'),
+  ],
+)
+def test_texts_name_commands_that_are_there(
+  is_checkout, begin, install, tmp_path, monkeypatch, capfd
+):
+  doc = 'Does.\n\n    bash scripts/run.sh experiments.a'
+  if not is_checkout:
+    monkeypatch.setattr(provenance, 'ROOT', str(tmp_path))
+
+  def main(values):
+    raise UserError('no Ray: bash scripts/run.sh pip install ray')
+
+  for words in (['a'], ['a', '--help']):
+    monkeypatch.setattr(sys, 'argv', words)
+    with pytest.raises(SystemExit):
+      app.run(main, lambda values: None, doc)
+  shown, said = capfd.readouterr()
+  assert shown.startswith(f'Does.\n\n    {begin}\n')
+  assert said == f'error: no Ray: {install} install ray\n'
 
 
 def test_packages_of_a_user_that_are_imported_are_not_replaced(monkeypatch):

@@ -185,7 +185,10 @@ def test_every_installed_command_has_its_help(selfattn, elsewhere):
     p.stem for p in (ROOT / 'experiments').glob('[a-z]*.py')
   )
   for name in names:
-    assert 'flags:' in run(selfattn, name, '--help', cwd=elsewhere), name
+    shown = run(selfattn, name, '--help', cwd=elsewhere)
+    assert f'    selfattn {name}' in shown
+    assert 'run.sh' not in shown
+    assert 'flags:' in shown
   listed = run(
     selfattn, 'train', '--config=configs/trec.py', '--help', cwd=elsewhere
   )
