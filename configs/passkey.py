@@ -2,8 +2,8 @@
 
 Eight keys, each with its value, stand at one of ten depths among 128 random
 words, and the end of the text asks for each. The test has as many texts of 128,
-256, 512, 1,024 and 2,048 tokens. `rotary` learns it between 1,500 and 2,000
-steps: then the accuracy on validation is 1.
+256, 512, 1,024 and 2,048 tokens. With `rotary`, three seeds of four learn it
+between 1,000 and 2,000 steps: then the accuracy on validation is 1.
 
     bash scripts/run.sh experiments.train --config=configs/passkey.py \
         --workdir=runs/passkey
@@ -21,7 +21,7 @@ configs/longer_contexts.py:
         --workdir=runs/longer_passkeys --output=FILE
 """
 
-from configs import longer_contexts, mqar
+from configs import mqar
 
 
 def get_config():
@@ -44,9 +44,20 @@ def _source(train):
 
 
 def sweep_ways():
-  """Ways of reading longer texts, none of which trains."""
-  for way in longer_contexts.sweep_ways():
+  """Five ways of reading longer texts, none of which trains."""
+  yarn = 'rotary(scaling=yarn, original_length=128, factor={})'
+  ways = [
+    {'model.position': 'rotary'},
+    {'model.encoder': 'attention(causal=True, window=(127, 0))'},
+    {'model.position': 'rotary(scaling=ntk, factor=4)'},
+    {'model.position': yarn.format(4)},
+    {'model.position': yarn.format(16)},
+  ]
+  for way in ways:
     yield way | {'data.source': _source(train=1_000)}
 
 
-sweep_seeds = mqar.sweep_seeds
+def sweep_seeds():
+  """Three seeds that learn it; 2 has not, after 3,000 steps."""
+  for seed in (0, 1, 3):
+    yield {'seed': seed}
