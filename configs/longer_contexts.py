@@ -20,6 +20,8 @@ Each way of reading longer texts begins with these models, without any training
         --sweep=windows,seeds --workdir=runs/windows
 """
 
+import itertools
+
 from configs import language_model
 
 # Bytes of a window of the first training.
@@ -53,19 +55,18 @@ def sweep_ways():
 
 def sweep_windows():
   """Further training on longer windows, of as many bytes in a batch."""
-  for length in (512, 2048):
+  for steps, length in itertools.product((30, 100, 300), (512, 2048)):
     ways = [{'model.position': 'rotary'}, {'model.position': 'none'}]
     ways += _scaled(length // SHORT, ('linear', 'yarn'))
     for way in ways:
-      for steps in (30, 100, 300):
-        yield way | {
-          'data.max_length': length,
-          'train.batch_size': 2048 // length,
-          'train.steps': steps,
-          'train.eval_every': steps,
-          'train.eval_lengths': (128, 512, 2048),
-          'optimizer.learning_rate': 5e-4,
-        }
+      yield way | {
+        'data.max_length': length,
+        'train.batch_size': 2048 // length,
+        'train.steps': steps,
+        'train.eval_every': steps,
+        'train.eval_lengths': (128, 512, 2048),
+        'optimizer.learning_rate': 5e-4,
+      }
 
 
 def _scaled(factor, scalings):
