@@ -27,6 +27,7 @@ from configs import language_model
 # Bytes of a window of the first training.
 SHORT = 128
 ORIGINAL = f'original_length={SHORT}'
+WINDOW = f'attention(causal=True, window=({SHORT - 1}, 0))'
 
 
 def get_config():
@@ -47,17 +48,17 @@ def sweep_ways():
   """Ways of reading windows that are longer than those of training."""
   yield {'model.position': 'rotary'}
   yield {'model.position': 'none'}
-  yield {'model.encoder': f'attention(causal=True, window=({SHORT - 1}, 0))'}
+  yield {'model.encoder': WINDOW}
   yield {'model.position': f'rotary(scaling=dynamic, {ORIGINAL})'}
   for factor in (4, 16):
-    yield from _scaled(factor, ('linear', 'ntk', 'yarn', 'llama3'))
+    yield from scaled(factor, ('linear', 'ntk', 'yarn', 'llama3'))
 
 
 def sweep_windows():
   """Further training on longer windows, of as many bytes in a batch."""
   for steps, length in itertools.product((30, 100, 300), (512, 2048)):
     ways = [{'model.position': 'rotary'}, {'model.position': 'none'}]
-    ways += _scaled(length // SHORT, ('linear', 'yarn'))
+    ways += scaled(length // SHORT, ('linear', 'yarn'))
     for way in ways:
       yield way | {
         'data.max_length': length,
@@ -69,7 +70,7 @@ def sweep_windows():
       }
 
 
-def _scaled(factor, scalings):
+def scaled(factor, scalings):
   """Rotary positions with frequencies for `factor` times the window."""
   for scaling in scalings:
     options = f'scaling={scaling}, factor={factor}'

@@ -21,7 +21,7 @@ configs/longer_contexts.py:
         --workdir=runs/longer_passkeys --output=FILE
 """
 
-from configs import mqar
+from configs import longer_contexts, mqar
 
 
 def get_config():
@@ -44,14 +44,12 @@ def _source(train):
 
 
 def sweep_ways():
-  """Five ways of reading longer texts, none of which trains."""
-  yarn = 'rotary(scaling=yarn, original_length=128, factor={})'
+  """No change, and the best ways of longer_contexts; none is trained."""
   ways = [
     {'model.position': 'rotary'},
-    {'model.encoder': 'attention(causal=True, window=(127, 0))'},
-    {'model.position': 'rotary(scaling=ntk, factor=4)'},
-    {'model.position': yarn.format(4)},
-    {'model.position': yarn.format(16)},
+    {'model.encoder': longer_contexts.WINDOW},
+    *longer_contexts.scaled(4, ('yarn', 'llama3')),
+    *longer_contexts.scaled(16, ('ntk', 'yarn')),
   ]
   for way in ways:
     yield way | {'data.source': _source(train=1_000)}
