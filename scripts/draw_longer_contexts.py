@@ -18,39 +18,59 @@ from selfattn import plots
 
 ROOT = pathlib.Path(__file__).parent.parent
 TRAINED = 128
-# Of each curve: its title, and its column in the file of ways.
-CURVES = {
-  'bits per byte': 'by_length',
-  'entropy of attention, nats': 'attention_entropy',
-  'share of attention on the first token': 'attention_to_first',
+# Each has a colour.
+WAYS = (
+  'rotary',
+  'none',
+  'window',
+  'dynamic',
+  'linear',
+  'ntk',
+  'yarn',
+  'llama3',
+)
+# Measures of attention in the file of attention.
+MEASURES = {
+  'attention_entropy': 'entropy of attention, nats',
+  'attention_to_first': 'share of attention on the first token',
 }
 
 
-def short(name: str) -> str:
-  """A way, as the figure names it: its scaling and factor."""
-  if 'window' in name:
-    return f'window of {TRAINED}'
-  scaling = re.search(r'scaling=(\w+)', name)
-  factor = re.search(r'factor=(\d+)', name)
-  parts = [found[1] for found in (scaling, factor) if found]
-  return ', '.join(parts) or name.rpartition('=')[2]
+def short(setting: str) -> str:
+  """A way, as the figure names it: what it is, and its factor."""
+  if 'window' in setting:
+    return 'window'
+  parts = re.findall(r'(?:scaling|factor)=(\w+)', setting)
+  return ', '.join(parts) or re.findall(r'position=(\w+)', setting)[0]
+
+
+def curve(axis, by_length: dict, setting: str) -> None:
+  """A way by length; factor 4 is dashed."""
+  lengths = [int(length) for length in by_length]
+  means = [summary['mean'] for summary in by_length.values()]
+  way, _, factor = short(setting).partition(', ')
+  style = f'C{WAYS.index(way)}' + ('--' if factor == '4' else '-')
+  axis.plot(lengths, means, style, label=short(setting))
+  axis.set_xscale('log', base=2)
+  axis.set_xticks(lengths, [f'{length:,}' for length in lengths])
+  axis.tick_params(labelsize=7)
 
 
 def curves(axes) -> None:
-  """Each way by length, one axis for each column."""
+  """Loss by length, and measures of attention by length."""
+  loss, *of_attention = axes
   for row in results.rows('longer_contexts'):
-    dashed = '--' if '4' in short(row['setting']).split(', ') else '-'
-    for axis, column in zip(axes, CURVES.values(), strict=True):
-      by_length = row.get(column) or row['measures_by_length'][column]
-      lengths = [int(length) for length in by_length]
-      means = [summary['mean'] for summary in by_length.values()]
-      axis.plot(lengths, means, dashed, label=short(row['setting']))
-  for axis, title in zip(axes, CURVES, strict=True):
-    axis.set_xscale('log', base=2)
-    axis.set_xticks(lengths, [f'{length:,}' for length in lengths])
+    curve(loss, row['by_length'], row['setting'])
+  loss.set_title('bits per byte', fontsize=9)
+  loss.set_xlabel(f'bytes of a window; {TRAINED} in training', fontsize=8)
+  rows = {row['setting']: row for row in results.rows('longer_attention')}
+  for axis, (measure, title) in zip(
+    of_attention, MEASURES.items(), strict=True
+  ):
+    for row in results.rows('longer_contexts'):
+      setting = row['setting']
+      curve(axis, rows[setting]['measures_by_length'][measure], setting)
     axis.set_title(title, fontsize=9)
-    axis.tick_params(labelsize=7)
-  axes[0].set_xlabel(f'tokens of a window; {TRAINED} in training', fontsize=8)
   axes[-1].legend(fontsize=7, loc='center left', bbox_to_anchor=(1, 0.5))
 
 
@@ -82,7 +102,7 @@ def main():
   figure = Figure(figsize=(13, 6.5), layout='constrained')
   halves: Any = figure.subfigures(2, 1)
   above, below = halves
-  curves(above.subplots(1, len(CURVES)))
+  curves(above.subplots(1, 1 + len(MEASURES)))
   heat_maps(below)
   path = ROOT / 'docs/longer_contexts.png'
   figure.savefig(path, dpi=plots.DPI)
