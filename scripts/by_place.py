@@ -10,22 +10,22 @@ place, over seeds.
 
 import collections
 import json
-import math
-import pathlib
 import sys
 from typing import Any
 
-from absl import app, flags
-
 from experiments import predict
-from experiments.command import provenance
+from experiments.command import app, provenance
+from experiments.command.command_line import define
+from experiments.command.errors import UserError
+from experiments.command.log import log
+from experiments.data import streams
+from experiments.data.recall import Passkey
 from experiments.data.token_labels import NONE
 from experiments.sweeps import folder, names
 from experiments.sweeps.comparison import interval
 from experiments.training import evaluation, lengths
+from experiments.workdir import workdir as workdir_lib
 
-WORKDIR = flags.DEFINE_string('workdir', None, 'A sweep.', required=True)
-OUTPUT = flags.DEFINE_string('output', None, 'A JSON file.', required=True)
 # Texts of a batch of retrieval: each has a score for each two of its tokens.
 BATCH = 8
 WINDOW = 2_048
@@ -53,28 +53,61 @@ def accuracies(spec):
 def bits(spec):
   """Bits per byte of a run by (first, last) position in a window.
 
-  A token is a byte.
+  There are none if it cannot read such a window, and the log says why.
   """
-  data = evaluation.load_data(spec.settings, spec.path, None)
   run = evaluation.restore_params(spec.path, 'best')
+  if reason := lengths.unsupported(run.program, WINDOW):
+    log(f'trial {spec.index}: {reason}')
+    return {}
+  data = evaluation.load_data(spec.settings, spec.path, None)
   tokens, size = data.splits['test'].tokens, data.num_bytes['test']
   loss = lengths.evaluate(run, tokens, size, WINDOW, 0, WINDOW)
   return {
-    (part['first'], part['last']): part['loss'] / math.log(2)
+    (part['first'], part['last']): streams.bits_per_byte(
+      part['loss'], len(tokens), size
+    )
     for part in loss.by_position
   }
 
 
-def main(_):
-  specs = folder.read(WORKDIR.value)
-  is_stream = specs[0].settings.data.is_stream
-  keys = ('first', 'last') if is_stream else ('length', 'depth')
+def check(specs) -> None:
+  """UserError unless all runs have ended and can be measured, all alike."""
+  for spec in specs:
+    status = workdir_lib.read_status(spec.path).get('status', 'PENDING')
+    if status != 'DONE':
+      raise UserError(f'trial {spec.index} is {status}; run the sweep first')
+  settings = [spec.settings for spec in specs]
+  are_causal = {of.task.entry.is_causal for of in settings}
+  are_passkey = {issubclass(of.data.source.entry, Passkey) for of in settings}
+  if (are_causal, are_passkey) not in (({True}, {False}), ({False}, {True})):
+    raise UserError(
+      '--workdir must be a sweep of config.data.source = passkey, or of '
+      'config.task = next_token'
+    )
+
+
+def _define(values) -> None:
+  define(
+    values,
+    ('workdir', None, 'A sweep.'),
+    ('output', None, 'A JSON file.'),
+  )
+
+
+def main(values) -> None:
+  """Measures all runs and writes the file."""
+  output = app.required(values, 'output')
+  app.check_output(output)
+  specs = folder.read(app.required(values, 'workdir'))
+  check(specs)
+  is_causal = specs[0].settings.task.entry.is_causal
+  keys = ('first', 'last') if is_causal else ('length', 'depth')
   measured = collections.defaultdict(list)
   for spec, setting in zip(specs, names.of_specs(specs).names, strict=True):
-    by_place = bits(spec) if is_stream else accuracies(spec)
+    by_place = bits(spec) if is_causal else accuracies(spec)
     for place, value in by_place.items():
       measured[setting, *place].append(value)
-  measure = 'bits_per_byte' if is_stream else 'accuracy'
+  measure = 'bits_per_byte' if is_causal else 'accuracy'
   content = {
     'command': provenance.without_paths(['python', *sys.argv]),
     'commit': provenance.commit(),
@@ -86,9 +119,8 @@ def main(_):
       for (setting, *place), of_seeds in measured.items()
     ],
   }
-  text = json.dumps(content, indent=1)
-  pathlib.Path(OUTPUT.value).write_text(text + '\n')
+  workdir_lib.write_atomic(output, json.dumps(content, indent=1) + '\n')
 
 
 if __name__ == '__main__':
-  app.run(main)
+  app.run(main, _define, __doc__)
