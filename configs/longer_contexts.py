@@ -8,13 +8,26 @@ test.tsv:
         --config.data.dir=PATH --sweep=seeds --workdir=runs/short
 
 Each way of reading longer texts begins with these models, without any training
-(zero steps), or with some on longer windows, of as many bytes in a batch:
+(zero steps). Ways are ranked by the loss in windows of 512 bytes of validation:
 
     bash scripts/run.sh experiments.sweep --config=configs/longer_contexts.py \
         --config.data.dir=PATH --config.train.init_from=runs/short \
-        --config.train.steps=0 \
+        --config.train.steps=0 --sweep=ways,seeds --workdir=runs/ways \
+        --metric=bits_per_byte_512 \
+        --baseline='position=rotary, encoder=attention(causal=True)'
+
+What attention does, of seed 0, and the loss by position:
+
+    bash scripts/run.sh experiments.sweep --config=configs/longer_contexts.py \
+        --config.data.dir=PATH --config.train.init_from=runs/short \
+        --config.train.steps=0 '--config.train.eval_lengths=(128, 512, 2048)' \
         --config.train.measures=attention_entropy+attention_to_first \
-        --sweep=ways,seeds --workdir=runs/ways
+        --sweep=ways --workdir=runs/attention
+    bash scripts/run.sh python scripts/by_place.py --workdir=runs/attention \
+        --output=FILE
+
+Or they are trained a little on longer windows, 2,048 bytes in a batch:
+
     bash scripts/run.sh experiments.sweep --config=configs/longer_contexts.py \
         --config.data.dir=PATH --config.train.init_from=runs/short \
         --sweep=windows,seeds --workdir=runs/windows
@@ -55,7 +68,7 @@ def sweep_ways():
 
 
 def sweep_windows():
-  """Further training on longer windows, of as many bytes in a batch."""
+  """Further training on longer windows, 2,048 bytes in a batch."""
   for steps, length in itertools.product((30, 100, 300), (512, 2048)):
     ways = [{'model.position': 'rotary'}, {'model.position': 'none'}]
     ways += scaled(length // SHORT, ('linear', 'yarn'))
