@@ -76,6 +76,7 @@ def sweep_windows():
       yield way | {
         'data.max_length': length,
         'train.batch_size': 2048 // length,
+        'train.eval_batch_size': 256 * SHORT // length,
         'train.steps': steps,
         'train.eval_every': steps,
         'train.eval_lengths': (128, 512, 2048),
