@@ -118,6 +118,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_config_loads_its_data_and_builds(path, tmp_path):
   config = config_files.load_config(str(path))

@@ -310,6 +310,7 @@ def library():
   return examples
 
 
+@pytest.mark.slow
 def test_the_nnx_model_of_the_docs_learns_with_dropout(library):
   names = library[0]
   assert names['losses'][-1] < names['losses'][0] / 4

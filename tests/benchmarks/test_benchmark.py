@@ -159,6 +159,7 @@ def test_kernel_suite(call_command, monkeypatch):
   assert {row['ratio'] for row in rows if row['backend'] == 'xla'} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('position', 'normaliser'),
   [

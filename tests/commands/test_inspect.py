@@ -288,8 +288,10 @@ def drawn(
   [
     ('none', set()),
     ('fire+rotary', {'bias', 'distance', 'encoding', 'gram', 'columns'}),
-    ('cope', {'bias'}),
-    ('pope', {'encoding', 'gram', 'columns'}),
+    pytest.param('cope', {'bias'}, marks=pytest.mark.slow),
+    pytest.param(
+      *('pope', {'encoding', 'gram', 'columns'}), marks=pytest.mark.slow
+    ),
   ],
 )
 def test_untrained_methods_are_drawn(name, kinds):
@@ -356,6 +358,7 @@ def test_a_causal_encoder_has_no_bias_of_later_keys(heatmaps):
   np.testing.assert_allclose(ends[:, 0], [-3, 0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_causal_encoder_has_no_vectors_of_later_keys():
   found = drawn('shaw', length=6, causal=True).numbers['encoding-layer0']
   assert np.shape(found['P'])[1] == 6
@@ -369,12 +372,14 @@ def test_a_causal_encoder_has_no_term_of_later_keys(heatmaps):
   assert (hidden == np.triu(np.ones((3, 3), bool), 1)).all()
 
 
+@pytest.mark.slow
 def test_a_bias_of_few_positions_is_drawn_over_these():
   found = drawn('tupe', length=200)
   # The query is in the middle of its 512 positions.
   assert found.numbers['distance']['distance'] == list(range(-255, 256))
 
 
+@pytest.mark.slow
 def test_a_method_of_some_heads_says_which_they_are():
   found = drawn('alibi+transformer_xl', 16, num_heads=4, heads=2)
   (labels,) = (
@@ -468,7 +473,10 @@ def test_parts_are_drawn_with_parameters_of_the_model_and_of_each_layer():
   ('name', 'axes', 'shape'),
   [
     ('alibi+dape', ['head', 'query', 'key'], (2, 4, 4)),
-    ('convolutional', ['token', 'channel'], (4, 12)),
+    pytest.param(
+      *('convolutional', ['token', 'channel'], (4, 12)),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_what_a_method_makes_of_a_text_is_drawn_with_its_tokens(

@@ -65,6 +65,7 @@ def test_a_pipe_has_its_results_at_once_and_a_signal_ends_the_wait(started):
   assert 'Traceback' not in stderr
 
 
+@pytest.mark.slow
 def test_a_reader_may_close_the_pipe(command, tmp_path):
   """Also in a locale that is not UTF-8."""
   path = tmp_path / 'texts'

@@ -192,6 +192,7 @@ def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
   assert abs(read['embed']['embedding'] - table).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_rows_after_the_last_checkpoint_are_written_again(
   tmp_path, uninterrupted
 ):

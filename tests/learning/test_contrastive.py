@@ -60,7 +60,9 @@ def expected(task, vectors, fingerprints, belongs):
   return losses, correct
 
 
-@pytest.mark.parametrize('num_texts', [2, 3])
+@pytest.mark.parametrize(
+  'num_texts', [2, pytest.param(3, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
   'task',
   [
@@ -91,6 +93,7 @@ def test_losses_are_those_written_out(task, num_texts):
   assert not np.asarray(losses[:, 2:]).any()
 
 
+@pytest.mark.slow
 def test_a_vector_of_0_has_no_gradient():
   task, targets = Contrastive(), targets_of(distinct(2))
   vectors = normal(0, (12, 4)).at[3].set(0)

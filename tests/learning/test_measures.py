@@ -71,11 +71,14 @@ VOCABULARY = Vocabulary(30)
 @pytest.mark.parametrize(
   'changes',
   [
-    {
-      'model.pool': 'cls',
-      'model.normaliser': 'differential',
-      'model.encoder': 'attention(scan=True, remat=True)',
-    },
+    pytest.param(
+      {
+        'model.pool': 'cls',
+        'model.normaliser': 'differential',
+        'model.encoder': 'attention(scan=True, remat=True)',
+      },
+      marks=pytest.mark.slow,
+    ),
     {'model.encoder': 'attention(backend=xla)'},
     {'model.encoder': 'linear_attention', 'model.position': 'rotary'},
   ],

@@ -140,6 +140,7 @@ def test_the_gradient_is_that_of_the_mean_loss(small_config):
   np.testing.assert_allclose(metrics['gradient_norm'], norm, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_clipping_bounds_the_norm_and_keeps_the_direction(small_config):
   small_config.optimizer.method = 'sgd(momentum=0.0)'
   small_config.optimizer.weight_decay = 0.0

@@ -218,6 +218,7 @@ def test_nan_at_padding_reaches_no_token(in_encoder):
   assert np.isfinite(output[:, :3]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ENCODERS)
 def test_integers_are_read_as_real_numbers(name):
   """And never cut off the results, dropped or not."""

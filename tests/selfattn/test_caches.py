@@ -285,7 +285,15 @@ def test_a_cache_keeps_the_rows_of_its_first_call():
     call(call({}, x[:1]), x)
 
 
-@pytest.mark.parametrize('name', ['learned', 'sinusoidal', 'rotary', 'alibi'])
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param('learned', marks=pytest.mark.slow),
+    pytest.param('sinusoidal', marks=pytest.mark.slow),
+    'rotary',
+    pytest.param('alibi', marks=pytest.mark.slow),
+  ],
+)
 def test_positions_of_all_calls_begin_at_the_first_token_of_a_row(name):
   made = encoder(name).clone(parent=None)
   head = {'vocabulary': VocabularyHead(transform=False, parent=None)}
@@ -400,6 +408,7 @@ def test_cls_stands_before_the_first_call_alone(pool, is_right_padded):
   np.testing.assert_allclose(found, want, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_later_calls_may_have_other_types():
   x = normal(0, (1, 2, 8))
   layer = Attention(
@@ -429,7 +438,11 @@ def test_later_calls_may_have_other_types():
 
 @pytest.mark.parametrize(
   'name',
-  [pytest.param('sinusoidal', marks=pytest.mark.slow), 'rotary', 'alibi'],
+  [
+    pytest.param('sinusoidal', marks=pytest.mark.slow),
+    pytest.param('rotary', marks=pytest.mark.slow),
+    'alibi',
+  ],
 )
 @pytest.mark.parametrize('pool', ['mean', 'cls'])
 def test_padding_before_the_first_token_moves_no_later_one(pool, name):

@@ -107,6 +107,7 @@ def test_raw_typed_and_wide_keys_are_taken():
   assert (np.asarray(rbg[0]) != np.asarray(rbg[1])).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'full_shape',
   [(2, 8, 32_768, 32_768), (2, 8, 2**31), (2, 3, 2**16, 2**17, 5)],

@@ -53,6 +53,7 @@ def beginning(tmp_path_factory):
   return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path', DOCSTRINGS)
 def test_the_example_of_a_public_name_runs(path, beginning):
   assert '\nExamples:\n' in DOCSTRINGS[path]

@@ -102,6 +102,7 @@ def test_experts_are_a_loop_over_tokens(case):
   np.testing.assert_allclose(of_rows, found, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', CASES)
 def test_gradients_are_those_of_a_loop(case):
   experts, kind, use_bias = CASES[case]

@@ -121,6 +121,7 @@ def test_wall_attention_of_fla(name):
   np.testing.assert_allclose(found, c[f'{name}/output'], **close)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('mean', [4.0, -30.0])
 def test_wall_fades_as_a_loop_does_in_any_order(mean):
   """Over several blocks, keys in any order, and texts of several segments."""

@@ -110,6 +110,7 @@ def test_a_mask_that_is_added_hides_in_the_kernel_of_tpus(monkeypatch):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('dtypes', ['fbb', 'bff', 'ffb', 'hbf'])
 def test_keys_and_values_of_other_types_are_taken(dtypes):
   """As in the reference, the output has the type of the queries."""

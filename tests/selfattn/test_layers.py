@@ -48,6 +48,7 @@ def outputs(encoder, params):
   return jax.jit(lambda p: encoder.apply({'params': p}, X, TOKENS))(params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('block', 'dtype'), [(PostNorm, jnp.bfloat16), (PreNorm, jnp.float32)]
 )
@@ -304,6 +305,7 @@ def test_a_method_acts_on_its_heads_alone(name):
   assert abs(found[:, :3] - want[:, :3]).max(axis=(0, 2, 3)).min() > 1e-3
 
 
+@pytest.mark.slow
 def test_half_of_the_heads_rotate_and_half_have_the_slopes_of_so_few():
   half = H // 2
   method = positions.joined(

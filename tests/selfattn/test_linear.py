@@ -115,6 +115,7 @@ def test_it_is_a_loop_over_pairs(position, tokens, causal):
   np.testing.assert_allclose(weights[is_token], want_weights[is_token], **close)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('causal', [False, True])
 @pytest.mark.parametrize('tokens', ['packed', 'shuffled'])
 def test_gradients_are_those_of_all_pairs(tokens, causal):
@@ -217,6 +218,7 @@ def test_what_acts_on_scores_is_refused(fields, said):
     jax.eval_shape(layer.init, jax.random.key(0), X)
 
 
+@pytest.mark.slow
 def test_what_needs_weights_is_refused():
   layer = LinearAttention(D, H, causal=True)
   variables = draw(layer.init, jax.random.key(0), X)

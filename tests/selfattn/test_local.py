@@ -143,7 +143,9 @@ def test_a_recurrence_reads_the_text_or_a_window(options, causal, packed):
     np.testing.assert_allclose(found[b, i], want, **close)
 
 
-@pytest.mark.parametrize('causal', [True, False])
+@pytest.mark.parametrize(
+  'causal', [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
   ('segments', 'mask', 'kept'),
   [

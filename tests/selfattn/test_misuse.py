@@ -90,6 +90,7 @@ def test_tokens_of_one_side_are_those_of_both_in_self_attention():
     layer.apply(variables, X, X + 1, query_tokens=PADDING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'place', 'library'),
   [
@@ -500,6 +501,7 @@ def test_pairs_of_texts_have_no_cache():
     model.apply(variables, ids, ids == 1, mutable='cache', cache_len=L)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', NORMALISERS)
 def test_weights_are_float32_in_x64_mode_whatever_parameters_are(name):
   normaliser = NORMALISERS[name](2, head_dim=4)
@@ -520,6 +522,7 @@ def test_weights_are_float32_in_x64_mode_whatever_parameters_are(name):
   assert weights.dtype == jnp.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', POSITIONS)
 def test_a_cache_is_float32_in_x64_mode(name):
   method = POSITIONS[name](8, 2, True, vocab_size=9)

@@ -174,6 +174,7 @@ def test_capture_breaks_a_bridged_module(module):
       run(X_BLD)
 
 
+@pytest.mark.slow
 def test_the_cache_is_state_of_the_module(model):
   traced = []
 
@@ -207,6 +208,7 @@ def test_methods_that_are_joined_have_no_parameters_in_init():
   assert joined.init_layer(key).keys() == {'shaw'}
 
 
+@pytest.mark.slow
 def test_attend_calls_neither_embed_nor_state():
   q_BLHK = X_BLD.reshape(2, 6, 2, 8)
   qkv = (q_BLHK,) * 3

@@ -25,7 +25,9 @@ def _loss(function, *arguments):
   return (jnp.tanh(function(*arguments)) ** 2).sum()
 
 
-@pytest.mark.parametrize('function', FUNCTIONS)
+@pytest.mark.parametrize(
+  'function', [pytest.param(_of_dense, marks=pytest.mark.slow), logits_of]
+)
 def test_derivatives_are_those_of_a_matmul(function):
   def plain(x, kernel):
     return _loss(jnp.matmul, x, kernel)

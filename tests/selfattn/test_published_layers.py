@@ -88,7 +88,15 @@ def classifier(position, **fields):
   return TextClassifier(9, 3, D, encoder, **fields)
 
 
-@pytest.mark.parametrize('position', ['learned', 'sinusoidal', 'rotary', 't5'])
+@pytest.mark.parametrize(
+  'position',
+  [
+    pytest.param('learned', marks=pytest.mark.slow),
+    pytest.param('sinusoidal', marks=pytest.mark.slow),
+    'rotary',
+    't5',
+  ],
+)
 def test_padding_on_either_side_gives_the_same_logits(position):
   """Positions count from the first token of a row."""
   model = classifier(position)
@@ -103,6 +111,7 @@ def test_padding_on_either_side_gives_the_same_logits(position):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('count', 'separator', 'rows'),
   [(-1, None, 0), (-1, 2, 2), (0, 2, 0), (1, 2, 1), (2, None, 2)],

@@ -193,6 +193,7 @@ def test_randomised_positions_are_those_of_the_tokens_wherever_they_stand(side):
   assert found.max() < 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('pool', ['mean', 'cls'])
 @pytest.mark.parametrize('restarts', [False, True])
 @pytest.mark.parametrize('name', ['sinusoidal', 'rotary'])

@@ -128,7 +128,7 @@ def without_room_for_moments(path):
   arrays.write_text(arrays.read_text().replace('"mu"', '"nu"'))
 
 
-@pytest.mark.parametrize('steps', [5, 9])
+@pytest.mark.parametrize('steps', [5, pytest.param(9, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
   ('change', 'said'),
   [
@@ -145,6 +145,7 @@ def test_a_checkpoint_that_is_refused_changes_nothing(
   refused(config_of(steps), tmp_path, said)
 
 
+@pytest.mark.slow
 def test_the_newest_checkpoint_says_how_many_steps_were_taken(tmp_path):
   """A kill after it is saved leaves the status before."""
   run_lib.run(config_of(5, 'cosine'), str(tmp_path))

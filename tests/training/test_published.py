@@ -228,6 +228,7 @@ def test_outputs_are_those_of_labels_of_the_same_name(
     np.testing.assert_array_equal(found, before[:, columns])
 
 
+@pytest.mark.slow
 def test_a_head_with_another_number_of_outputs_is_drawn_and_named(
   small_config, classifier, tmp_path, capfd
 ):
@@ -285,6 +286,7 @@ def test_a_run_that_has_begun_needs_its_folder_no_more(
   assert run_lib.run(config, path)['loss'] == result['loss']
 
 
+@pytest.mark.slow
 def test_what_changes_no_logit_may_be_exported(
   small_config, published_bert, tmp_path
 ):

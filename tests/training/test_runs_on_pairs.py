@@ -76,6 +76,7 @@ def type_ids(tokenizer, cls):
   return [one.type_ids for one in tokenizer.encode_batch(PAIRS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('pool', ['mean', 'cls'])
 def test_the_vector_of_its_type_is_added_to_each_token(pool):
   x_BLD, _, params, lengths, tokenizer = read(pool)
@@ -90,6 +91,7 @@ def test_the_vector_of_its_type_is_added_to_each_token(pool):
     np.testing.assert_array_equal(x_BLD[row, : len(types)], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('pool', ['mean', 'cls'])
 @pytest.mark.parametrize('sampling', [Consecutive(), RandomOffset()])
 def test_positions_run_on_or_restart_at_the_second_text(pool, sampling):
@@ -104,6 +106,7 @@ def test_positions_run_on_or_restart_at_the_second_text(pool, sampling):
     assert restarted[row, :length].tolist() == index[:second] + second_index
 
 
+@pytest.mark.slow
 def test_word_dropout_keeps_what_is_between_the_texts(tmp_path):
   config = pairs_config(tmp_path)
   config.model.word_dropout_rate = 0.999
