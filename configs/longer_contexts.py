@@ -30,7 +30,7 @@ Or they are trained a little on longer windows, 2,048 bytes in a batch:
 
     bash scripts/run.sh experiments.sweep --config=configs/longer_contexts.py \
         --config.data.dir=PATH --config.train.init_from=runs/short \
-        --sweep=windows,seeds --workdir=runs/windows
+        --sweep=windows,seeds --workdir=runs/windows --metric=bits_per_byte_512
 """
 
 import itertools
