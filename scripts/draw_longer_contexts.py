@@ -94,7 +94,8 @@ def heat_maps(figure) -> None:
     axis.set_title(short(setting), fontsize=9)
   axes[0].set_ylabel('depth of the keys, from the start', fontsize=8)
   axes[0].set_xlabel('tokens of a text', fontsize=8)
-  bar = figure.colorbar(image, ax=axes, label='accuracy', pad=0.01)
+  bar = figure.colorbar(image, ax=axes, pad=0.01)
+  bar.set_label('accuracy', fontsize=8)
   bar.ax.tick_params(labelsize=7)
 
 

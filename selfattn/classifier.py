@@ -35,8 +35,8 @@ class TextClassifier(nn.Module):
     embed_dim: D; an encoder with another `token_dim` has embeddings that wide.
     encoder: a module of selfattn.encoders.
     pool: one of selfattn.pools. For one that uses_cls, a learned vector `cls`
-      is put before the tokens. Windows count columns, so that padding before
-      the tokens is between the two.
+      is put before the tokens. Windows and convolutions count columns, so that
+      padding before the tokens is between the two.
     head: one of selfattn.heads.
     embed_init_std: standard deviation of embeddings at initialisation.
     sampling: one of selfattn.positions.sampling, for position ids.
