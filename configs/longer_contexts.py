@@ -71,6 +71,7 @@ def sweep_windows():
   """Further training on longer windows, 2,048 bytes in a batch."""
   for steps, length in itertools.product((30, 100, 300), (512, 2048)):
     ways = [{'model.position': 'rotary'}, {'model.position': 'none'}]
+    ways += [{'model.encoder': WINDOW}]
     ways += scaled(length // SHORT, ('linear', 'yarn'))
     for way in ways:
       yield way | {

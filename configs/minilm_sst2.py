@@ -22,5 +22,16 @@ def get_config():
   return config
 
 
+def sweep_recipes():
+  """Learning rates and epochs; a fifth of train decides."""
+  for learning_rate, epochs in ((1e-4, 3), (2e-4, 3), (4e-4, 3), (1e-4, 6)):
+    yield {
+      'data.validation_fraction': 0.2,
+      'optimizer.learning_rate': learning_rate,
+      'train.steps': 173 * epochs,
+      'train.eval_every': 173 * epochs,
+    }
+
+
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
