@@ -14,6 +14,7 @@ import numpy as np
 import results
 from matplotlib.figure import Figure
 
+from configs import longer_contexts, passkey
 from selfattn import plots
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -29,6 +30,13 @@ WAYS = (
   'yarn',
   'llama3',
 )
+# What the layers of a way read.
+ENCODERS = {
+  'attention(causal=True)': '{}',
+  longer_contexts.WINDOW: 'window',
+  passkey.LOCAL: 'window of 112',
+  passkey.FIRST_LOCAL: '{}\nfirst layer: 112',
+}
 # Measures of attention in the file of attention.
 MEASURES = {
   'attention_entropy': 'entropy of attention, nats',
@@ -37,11 +45,11 @@ MEASURES = {
 
 
 def short(setting: str) -> str:
-  """A way, as the figure names it: what it is, and its factor."""
-  if 'window' in setting:
-    return 'window'
-  parts = re.findall(r'(?:scaling|factor)=(\w+)', setting)
-  return ', '.join(parts) or re.findall(r'position=(\w+)', setting)[0]
+  """A way, as the figure names it: what it is, its factor, and its window."""
+  position, _, encoder = setting.partition(', encoder=')
+  parts = re.findall(r'(?:scaling|factor)=(\w+)', position)
+  way = ', '.join(parts) or re.findall(r'position=(\w+)', position)[0]
+  return ENCODERS[encoder].format(way)
 
 
 def curve(axis, by_length: dict, setting: str) -> None:
@@ -80,8 +88,8 @@ def heat_maps(figure) -> None:
   settings = list(dict.fromkeys(row['setting'] for row in rows))
   lengths = sorted({row['length'] for row in rows})
   depths = sorted({row['depth'] for row in rows})
-  axes = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
-  for axis, setting in zip(axes, settings, strict=True):
+  axes = figure.subplots(2, len(settings) // 2, sharex=True, sharey=True)
+  for axis, setting in zip(axes.flat, settings, strict=True):
     table = np.full((len(depths), len(lengths)), np.nan)
     for row in rows:
       if row['setting'] == setting:
@@ -92,16 +100,16 @@ def heat_maps(figure) -> None:
     axis.set_yticks(range(len(depths)), depths)
     axis.tick_params(labelsize=7)
     axis.set_title(short(setting), fontsize=9)
-  axes[0].set_ylabel('depth of the keys, from the start', fontsize=8)
-  axes[0].set_xlabel('tokens of a text', fontsize=8)
+  axes[1, 0].set_ylabel('depth of the keys, from the start', fontsize=8)
+  axes[1, 0].set_xlabel('tokens of a text', fontsize=8)
   bar = figure.colorbar(image, ax=axes, pad=0.01)
   bar.set_label('accuracy', fontsize=8)
   bar.ax.tick_params(labelsize=7)
 
 
 def main():
-  figure = Figure(figsize=(13, 6.5), layout='constrained')
-  halves: Any = figure.subfigures(2, 1)
+  figure = Figure(figsize=(13, 9), layout='constrained')
+  halves: Any = figure.subfigures(2, 1, height_ratios=(2, 3))
   above, below = halves
   curves(above.subplots(1, 1 + len(MEASURES)))
   heat_maps(below)
