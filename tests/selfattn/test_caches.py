@@ -444,7 +444,9 @@ def test_later_calls_may_have_other_types():
     'alibi',
   ],
 )
-@pytest.mark.parametrize('pool', ['mean', 'cls'])
+@pytest.mark.parametrize(
+  'pool', [pytest.param('mean', marks=pytest.mark.slow), 'cls']
+)
 def test_padding_before_the_first_token_moves_no_later_one(pool, name):
   classifier = token_classifier(pool, name)
   tokens = np.array([[0, 0, 3, 4, 5, 6]])

@@ -88,7 +88,13 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize(
+  'case',
+  [
+    pytest.param(case, marks=[pytest.mark.slow] * (case != 'sigmoid'))
+    for case in CASES
+  ],
+)
 def test_experts_are_a_loop_over_tokens(case):
   experts, kind, use_bias = CASES[case]
   made, params = network(experts, kind, use_bias)

@@ -93,7 +93,11 @@ def by_pairs(params, tokens, causal, rotate):
 @pytest.mark.parametrize('causal', [False, True])
 @pytest.mark.parametrize(
   ('position', 'tokens'),
-  [('none', 'padded'), ('rotary', 'packed'), ('rotary', 'shuffled')],
+  [
+    ('none', 'padded'),
+    ('rotary', 'packed'),
+    pytest.param('rotary', 'shuffled', marks=pytest.mark.slow),
+  ],
 )
 def test_it_is_a_loop_over_pairs(position, tokens, causal):
   tokens = TOKENS[tokens]

@@ -48,6 +48,7 @@ def untrained(published_bert, tmp_path_factory):
   return path, result
 
 
+@pytest.mark.slow
 def test_an_export_has_the_special_tokens_of_the_tokenizer(untrained, tmp_path):
   path, _ = untrained
   run = evaluation.restore_params(path, 'best')
