@@ -31,6 +31,18 @@ Or they are trained a little on longer windows, 2,048 bytes in a batch:
     bash scripts/run.sh experiments.sweep --config=configs/longer_contexts.py \
         --config.data.dir=PATH --config.train.init_from=runs/short \
         --sweep=windows,seeds --workdir=runs/windows --metric=bits_per_byte_512
+
+Other first models, of one seed, each with a few of these ways: `xpos`, layers
+without positions (`rotary,rotary,none`, with --sweep=layers), and rotary with
+--config.model.position_sampling=randomised (with --sweep=few):
+
+    bash scripts/run.sh experiments.train --config=configs/longer_contexts.py \
+        --config.data.dir=PATH --config.model.position=xpos \
+        --workdir=runs/xpos
+    bash scripts/run.sh experiments.sweep --config=configs/longer_contexts.py \
+        --config.data.dir=PATH --config.train.init_from=runs/xpos \
+        --config.train.steps=0 --sweep=xpos --workdir=runs/xpos_ways \
+        --metric=bits_per_byte_512
 """
 
 import itertools
@@ -85,13 +97,38 @@ def sweep_windows():
       }
 
 
+def sweep_few():
+  """A few of the ways."""
+  yield from _few('rotary{}')
+
+
+def sweep_xpos():
+  """The same for `xpos`."""
+  yield from _few('xpos{}')
+
+
+def sweep_layers():
+  """The same for two layers with rotary positions and one without."""
+  yield from _few('rotary{0}, rotary{0}, none')
+
+
+def _few(method):
+  for options in ('', *map(_options, (4, 16, 16), ('yarn', 'ntk', 'yarn'))):
+    yield {'model.position': method.format(options)}
+  yield {'model.position': method.format(''), 'model.encoder': WINDOW}
+
+
 def scaled(factor, scalings):
   """Rotary positions with frequencies for `factor` times the window."""
   for scaling in scalings:
-    options = f'scaling={scaling}, factor={factor}'
-    if scaling in ('yarn', 'llama3'):
-      options += f', {ORIGINAL}'
-    yield {'model.position': f'rotary({options})'}
+    yield {'model.position': f'rotary{_options(factor, scaling)}'}
+
+
+def _options(factor, scaling):
+  options = f'scaling={scaling}, factor={factor}'
+  if scaling in ('yarn', 'llama3'):
+    options += f', {ORIGINAL}'
+  return f'({options})'
 
 
 sweep_positions = language_model.sweep_positions

@@ -104,6 +104,7 @@ CLASSES = {
   'longer_contexts': 0,
   'stsb': 1,
   'minilm_stsb': 0,
+  'longer_recall': 32,
   'mqar': 32,
   'passkey': 32,
 }
