@@ -9,6 +9,8 @@ text, and each key is asked for once, at any distance. Texts of training have
     bash scripts/run.sh experiments.sweep --config=configs/longer_recall.py \
         --config.train.init_from=runs/recall --config.train.steps=0 \
         --sweep=ways,seeds --workdir=runs/longer_recall
+    bash scripts/run.sh python scripts/by_place.py \
+        --workdir=runs/longer_recall --output=FILE
 """
 
 from configs import mqar, passkey

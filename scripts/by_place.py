@@ -3,9 +3,10 @@
     bash scripts/run.sh python scripts/by_place.py --workdir=SWEEP --output=FILE
 
 Of runs of configs/passkey.py, it is the accuracy of retrieval by length of the
-text and depth of the keys; of language models, bits per byte by position in a
-window of 2,048 tokens, in ranges that double. A row of FILE has a setting and a
-place, over seeds.
+text and depth of the keys; of MQAR, whose keys begin a text, by the tenth of
+the text that has the question; of language models, bits per byte by position
+in a window of 2,048 tokens, in ranges that double. A row of FILE has a setting
+and a place, over seeds.
 """
 
 import collections
@@ -19,7 +20,7 @@ from experiments.command.command_line import define
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import streams
-from experiments.data.recall import Passkey
+from experiments.data.recall import Passkey, Recall
 from experiments.data.token_labels import NONE
 from experiments.sweeps import folder, names
 from experiments.sweeps.comparison import interval
@@ -44,10 +45,18 @@ def accuracies(spec):
     for number, answer in enumerate(answers):
       labels = of_length[number].label.split()
       pairs = zip(answer.label, labels, strict=True)
-      hits[length, source.depth(number)] += [
-        said == label for said, label in pairs if label != NONE
-      ]
+      for place, (said, label) in enumerate(pairs):
+        if label != NONE:
+          depth = depth_of(source, number, place, length)
+          hits[length, depth].append(said == label)
   return {place: sum(of) / len(of) for place, of in hits.items()}
+
+
+def depth_of(source: Recall, number: int, place: int, length: int) -> int:
+  """The depth of the keys, or the tenth of a text that has the question."""
+  if isinstance(source, Passkey):
+    return source.depth(number)
+  return 10 * place // length
 
 
 def bits(spec):
@@ -78,11 +87,11 @@ def check(specs) -> None:
       raise UserError(f'trial {spec.index} is {status}; run the sweep first')
   settings = [spec.settings for spec in specs]
   are_causal = {of.task.entry.is_causal for of in settings}
-  are_passkey = {issubclass(of.data.source.entry, Passkey) for of in settings}
-  if (are_causal, are_passkey) not in (({True}, {False}), ({False}, {True})):
+  are_recall = {issubclass(of.data.source.entry, Recall) for of in settings}
+  if (are_causal, are_recall) not in (({True}, {False}), ({False}, {True})):
     raise UserError(
-      '--workdir must be a sweep of config.data.source = passkey, or of '
-      'config.task = next_token'
+      '--workdir must be a sweep of config.data.source = passkey or mqar, or '
+      'of config.task = next_token'
     )
 
 

@@ -22,12 +22,6 @@ SMALL = (
 )
 
 
-SMALL_MQAR = (
-  'mqar(vocab_size=6, num_pairs=1, length=4, test_lengths=(4,), train=99, '
-  'validation=4, test=4)'
-)
-
-
 def python(*arguments):
   environment = os.environ | {'PYTHONPATH': str(ROOT)}
   command = [sys.executable, *arguments]
@@ -67,6 +61,18 @@ def test_each_length_and_depth_has_the_accuracy_of_all_seeds(tmp_path):
     assert row['accuracy']['mean'] in (0, 0.25, 0.5, 0.75, 1)
 
 
+def test_questions_of_mqar_have_the_tenth_of_their_text(tmp_path):
+  source = (
+    'mqar(vocab_size=6, num_pairs=1, length=4, test_lengths=(4, 20), train=99, '
+    'validation=4, test=90, power=1)'
+  )
+  sweep(tmp_path / 'sweep', 'mqar', f'--config.data.source={source}')
+  of_places = rows(tmp_path / 'sweep', tmp_path / 'rows.json')
+  places = {(row['length'], row['depth']) for row in of_places}
+  # A question is two, four, ... tokens after the start of its pair.
+  assert places == {(4, 5), *((20, tenth) for tenth in range(1, 10))}
+
+
 def test_ranges_of_positions_have_the_loss_of_a_window(tmp_path):
   folder = tmp_path / 'sweep'
   sweep(
@@ -87,7 +93,8 @@ def test_ranges_of_positions_have_the_loss_of_a_window(tmp_path):
 
 def test_what_cannot_be_measured_is_one_line_before_any_work(tmp_path):
   folder, output = tmp_path / 'sweep', tmp_path / 'rows.json'
-  sweep(folder, 'mqar', f'--config.data.source={SMALL_MQAR}')
+  source = 'word_order(train_pairs=9, validation_pairs=4, test_pairs=4)'
+  sweep(folder, 'default', f'--config.data.source={source}')
   for path, message in {
     folder: 'must be a sweep of config.data.source = passkey',
     tmp_path / 'none': 'is --workdir the folder of a sweep?',
