@@ -34,7 +34,8 @@ Or they are trained a little on longer windows, 2,048 bytes in a batch:
 
 Other first models, of one seed, each with a few of these ways: `xpos`, layers
 without positions (`rotary,rotary,none`, with --sweep=layers), and rotary with
---config.model.position_sampling=randomised (with --sweep=few):
+--config.model.position_sampling=randomised in both commands or in the first
+(with --sweep=few):
 
     bash scripts/run.sh experiments.train --config=configs/longer_contexts.py \
         --config.data.dir=PATH --config.model.position=xpos \
