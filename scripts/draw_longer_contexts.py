@@ -3,7 +3,8 @@
     bash scripts/run.sh python scripts/draw_longer_contexts.py
 
 Above, bits per byte, entropy of attention and its share on the first token, by
-length of the window; below, the accuracy of retrieval by depth and length.
+length of the window; below, the accuracy of retrieval by depth and length, and
+that of MQAR by the place of the question.
 """
 
 import pathlib
@@ -82,9 +83,14 @@ def curves(axes) -> None:
   axes[-1].legend(fontsize=7, loc='center left', bbox_to_anchor=(1, 0.5))
 
 
-def heat_maps(figure) -> None:
-  """Retrieval by depth and length, one map for each way."""
-  rows = results.rows('longer_passkeys')
+def heat_maps(figure, file: str, depth: str) -> None:
+  """Accuracy by depth and length, one map for each way.
+
+  Args:
+    file: of results.
+    depth: what it is of.
+  """
+  rows = results.rows(file)
   settings = list(dict.fromkeys(row['setting'] for row in rows))
   lengths = sorted({row['length'] for row in rows})
   depths = sorted({row['depth'] for row in rows})
@@ -100,7 +106,7 @@ def heat_maps(figure) -> None:
     axis.set_yticks(range(len(depths)), depths)
     axis.tick_params(labelsize=7)
     axis.set_title(short(setting), fontsize=9)
-  axes[1, 0].set_ylabel('depth of the keys, from the start', fontsize=8)
+  axes[1, 0].set_ylabel(depth, fontsize=8)
   axes[1, 0].set_xlabel('tokens of a text', fontsize=8)
   bar = figure.colorbar(image, ax=axes, pad=0.01)
   bar.set_label('accuracy', fontsize=8)
@@ -108,11 +114,11 @@ def heat_maps(figure) -> None:
 
 
 def main():
-  figure = Figure(figsize=(13, 9), layout='constrained')
-  halves: Any = figure.subfigures(2, 1, height_ratios=(2, 3))
-  above, below = halves
-  curves(above.subplots(1, 1 + len(MEASURES)))
-  heat_maps(below)
+  figure = Figure(figsize=(13, 14), layout='constrained')
+  parts: Any = figure.subfigures(3, 1, height_ratios=(2, 3, 3))
+  curves(parts[0].subplots(1, 1 + len(MEASURES)))
+  heat_maps(parts[1], 'longer_passkeys', 'passkeys: depth of the keys')
+  heat_maps(parts[2], 'longer_recall', 'MQAR: tenth with the question')
   path = ROOT / 'docs/longer_contexts.png'
   figure.savefig(path, dpi=plots.DPI)
   print(path)
