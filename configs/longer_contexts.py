@@ -15,16 +15,16 @@ Each way of reading longer texts begins with these models, without any training
         --config.train.steps=0 --sweep=ways,seeds --workdir=runs/ways \
         --metric=bits_per_byte_512 \
         --baseline='position=rotary, encoder=attention(causal=True)'
+    bash scripts/run.sh python scripts/by_place.py --workdir=runs/ways \
+        --output=FILE
 
-What attention does, of seed 0, and the loss by position:
+The last command has the loss by position. What attention does, of seed 0:
 
     bash scripts/run.sh experiments.sweep --config=configs/longer_contexts.py \
         --config.data.dir=PATH --config.train.init_from=runs/short \
         --config.train.steps=0 '--config.train.eval_lengths=(128, 512, 2048)' \
         --config.train.measures=attention_entropy+attention_to_first \
         --sweep=ways --workdir=runs/attention
-    bash scripts/run.sh python scripts/by_place.py --workdir=runs/attention \
-        --output=FILE
 
 Or they are trained a little on longer windows, 2,048 bytes in a batch:
 
