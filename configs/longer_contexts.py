@@ -99,17 +99,17 @@ def sweep_windows():
 
 
 def sweep_few():
-  """A few of the ways."""
+  """Five ways of reading longer windows, of `rotary`."""
   yield from _few('rotary{}')
 
 
 def sweep_xpos():
-  """The same for `xpos`."""
+  """Five ways of reading longer windows, of `xpos`."""
   yield from _few('xpos{}')
 
 
 def sweep_layers():
-  """The same for two layers with rotary positions and one without."""
+  """Five ways, of two layers with rotary positions and one without."""
   yield from _few('rotary{0}, rotary{0}, none')
 
 

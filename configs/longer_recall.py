@@ -31,7 +31,7 @@ def _source(train):
 
 
 def sweep_ways():
-  """Those of configs/passkey.py."""
+  """Ways of reading longer texts, as in configs/passkey.py, untrained."""
   for way in passkey.sweep_ways():
     yield way | {'data.source': _source(train=1_000)}
 
